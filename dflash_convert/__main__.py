@@ -1,0 +1,3 @@
+from dflash_convert.cli import main
+
+main()

@@ -1,0 +1,115 @@
+"""The command line: parse, call, render. Commands load when they are called, so ``--help`` is fast."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from dflash_convert import __version__
+from dflash_convert.errors import DflashError
+
+# command -> (module, one-line help); the module holds a click command named ``command``
+COMMANDS = {
+    "convert": ("convert", "Convert a drafter checkpoint to GGUF (the bare command does this)."),
+    "quantize": ("quantize", "Quantize a drafter GGUF to another type."),
+    "inspect": ("inspect", "Describe a GGUF, a drafter directory or a target directory."),
+    "check": ("check", "Check statically that a drafter and a target belong together."),
+    "verify": ("verify", "Compare a converted file with its source, tensor by tensor and key by key."),
+    "validate": ("validate", "Run the pair in llama.cpp and judge acceptance, speed and text."),
+    "diff": ("diff", "Show keys and tensors in which two GGUF files differ."),
+    "migrate": ("migrate", "Rewrite a fork's drafter GGUF for llama.cpp."),
+    "package": ("package", "Prepare a release directory: card, checksums, manifest, preset."),
+    "publish": ("publish", "Upload a packaged directory to the Hub."),
+    "batch": ("batch", "Convert and release many pairs from a release.toml."),
+    "doctor": ("doctor", "Show versions, engines, disk and Hub login, with a cure for each problem."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module only when the command runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"dflash_convert.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, with_default_command(args))
+
+
+def with_default_command(args: list[str]) -> list[str]:
+    """The bare command converts: ``DRAFTER …`` becomes ``convert DRAFTER …``."""
+    if not args or args[0] in COMMANDS or args[0] in ("--help", "-h", "--version"):
+        return args
+    return ["convert", *args]
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: dflash-convert z-lab/Qwen3-8B-DFlash-b16 --target-model-dir Qwen/Qwen3-8B -t q8_0",
+)
+@click.version_option(__version__, prog_name="dflash-convert")
+def cli() -> None:
+    """Turn a DFlash drafter into a GGUF that llama.cpp runs, and prove that it speeds its target up.
+
+    DRAFTER and TARGET are directories or Hub ids (owner/name, optionally owner/name@revision).
+    """
+
+
+def main(args: list[str] | None = None) -> None:
+    """Entry point: one sentence and a tip on stderr for every foreseen error, never a traceback."""
+    argv = sys.argv[1:] if args is None else args
+    try:
+        code = cli.main(argv, prog_name="dflash-convert", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(2)
+    except click.ClickException as error:
+        _report(error.format_message(), getattr(error, "ctx", None) and "see dflash-convert --help")
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        _report("interrupted", None)
+        sys.exit(130)
+    except DflashError as error:
+        if _verbosity(argv) >= 2:
+            raise
+        _report(str(error), error.tip)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    except Exception as error:
+        if _verbosity(argv) >= 2:
+            raise
+        _report(f"unexpected {type(error).__name__}: {error}", "run again with -vv and report the traceback")
+        sys.exit(1)
+    sys.exit(code or 0)
+
+
+def _verbosity(argv: list[str]) -> int:
+    return sum(a.count("v") for a in argv if a.startswith("-v") and set(a[1:]) == {"v"}) + argv.count("--verbose")
+
+
+def _report(message: str, tip: str | None) -> None:
+    red, dim, off = ("\x1b[31m", "\x1b[2m", "\x1b[0m") if _colour() else ("", "", "")
+    click.echo(f"{red}ERROR{off} {message}", err=True)
+    if tip:
+        click.echo(f"{dim}TIP{off}   {tip}", err=True)
+
+
+def _colour() -> bool:
+    import os
+
+    return sys.stderr.isatty() and not os.environ.get("NO_COLOR")

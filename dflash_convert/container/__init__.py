@@ -1,0 +1,1 @@
+"""GGUF v3: a strict reader and a streaming, atomic writer."""
