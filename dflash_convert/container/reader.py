@@ -1,0 +1,385 @@
+"""A strict GGUF v3 reader.
+
+Every count and length is bounded by the bytes that remain before anything is allocated, every rule of the
+format is checked, and each violation raises :class:`ContainerError` that names the file, the place and the
+defect.  Arrays are decoded when they are first used; tensor data stays in the file (a read-only mapping).
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from dflash_convert.container.types import (
+    ALIGNMENT,
+    BLOCK,
+    KV,
+    MAGIC,
+    MAX_DIMS,
+    MAX_NAME,
+    STRUCT_CODE,
+    VERSION,
+    TensorType,
+    ValueType,
+)
+from dflash_convert.errors import ContainerError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+MAX_KEY = 65535  # bytes, by the format's own rule
+MIN_KV_BYTES = 8 + 1 + 4 + 1
+MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8
+MAX_ALIGNMENT = 1 << 20
+
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+_SCALAR = {kind: struct.Struct("<" + code) for kind, code in STRUCT_CODE.items() if code != "?"}
+_SCALAR[ValueType.BOOL] = struct.Struct("<B")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """A tensor's place: ``shape`` in numpy order (the row last), ``offset`` from the start of the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: TensorType
+    offset: int
+    nbytes: int
+
+    @property
+    def rows(self) -> int:
+        count = 1
+        for n in self.shape[:-1]:
+            count *= n
+        return count
+
+
+class Strings(Sequence[str]):
+    """A string array that decodes when it is used; invalid UTF-8 becomes lone surrogates, as in ``os.fsdecode``."""
+
+    def __init__(self, data: memoryview, start: int, count: int) -> None:
+        self._data, self._start, self._count = data, start, count
+
+    @cached_property
+    def _items(self) -> list[str]:
+        data, at, items = self._data, self._start, []
+        unpack = _U64.unpack_from
+        for _ in range(self._count):
+            (length,) = unpack(data, at)
+            at += 8
+            items.append(str(data[at : at + length], "utf-8", "surrogateescape"))
+            at += length
+        return items
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        return self._items[index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (Strings, list, tuple)):
+            return self._items == list(other)
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Numbers(Sequence[Any]):
+    """A numeric array that decodes to plain Python numbers when it is used; ``numpy()`` views the bytes."""
+
+    def __init__(self, data: memoryview, kind: ValueType, count: int) -> None:
+        self._data, self._kind, self._count = data, kind, count
+
+    @cached_property
+    def _items(self) -> list[Any]:
+        code = STRUCT_CODE[self._kind]
+        return list(struct.unpack(f"<{self._count}{code}", self._data))
+
+    def numpy(self) -> npt.NDArray[Any]:
+        import numpy as np
+
+        code = {"?": "?", "b": "i1", "B": "u1", "h": "<i2", "H": "<u2", "i": "<i4", "I": "<u4"}
+        code |= {"q": "<i8", "Q": "<u8", "f": "<f4", "d": "<f8"}
+        return np.frombuffer(self._data, dtype=code[STRUCT_CODE[self._kind]])
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (Numbers, list, tuple)):
+            return self._items == list(other)
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Gguf:
+    """An open GGUF file: ``keys`` and ``tensors`` in file order."""
+
+    def __init__(self, path: Path, view: memoryview, size: int) -> None:
+        self.path = path
+        self._view = view
+        self.size = size
+        parser = _Parser(path, view, size)
+        self.keys: dict[str, KV] = parser.keys
+        self.tensors: dict[str, TensorInfo] = parser.tensors
+        self.alignment = parser.alignment
+        self.data_offset = parser.data_offset
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of key ``name`` (arrays as sequences), or ``default``."""
+        kv = self.keys.get(name)
+        return default if kv is None else kv.value
+
+    @property
+    def architecture(self) -> str:
+        value = self.get("general.architecture", "")
+        return value if isinstance(value, str) else ""
+
+    def data(self, name: str) -> npt.NDArray[np.uint8]:
+        """The tensor's bytes as uint8 [rows, bytes per row], a read-only view of the file."""
+        import numpy as np
+
+        info = self.tensors[name]
+        flat = np.frombuffer(self._view, dtype=np.uint8, count=info.nbytes, offset=info.offset)
+        return flat.reshape(info.rows, -1)
+
+
+def open_gguf(path: str | Path) -> Gguf:
+    """Map and check the GGUF at ``path``; ContainerError names the first defect found."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            if size < 24:
+                raise ContainerError(f"{path.name}: {size} bytes are too few for a GGUF header", tip=_tip(path, size))
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError:
+        raise ContainerError(f"{path}: no such file") from None
+    except OSError as error:
+        raise ContainerError(f"{path}: cannot be read ({error.strerror})") from None
+    return Gguf(path, memoryview(mapping), size)
+
+
+def _tip(path: Path, size: int) -> str | None:
+    if size and path.suffix == ".gguf":
+        head = path.read_bytes()[:20]
+        if head.startswith(b"version https://git"):
+            return "this is a Git LFS pointer, not the file itself: run git lfs pull"
+    return "the file is incomplete: download or convert it again"
+
+
+class _Parser:
+    """One pass over header, keys and tensor infos."""
+
+    def __init__(self, path: Path, view: memoryview, size: int) -> None:
+        self.path, self.view, self.size, self.at = path, view, size, 0
+        n_tensors, n_keys = self._header()
+        self.keys: dict[str, KV] = {}
+        for index in range(n_keys):
+            self._key(index)
+        self.alignment = self._alignment()
+        raw = [self._tensor(index) for index in range(n_tensors)]
+        self.data_offset = self.at + -self.at % self.alignment
+        self.tensors: dict[str, TensorInfo] = {}
+        self._place(raw)
+
+    def fail(self, text: str, tip: str | None = None) -> ContainerError:
+        return ContainerError(f"{self.path.name}: {text}", tip=tip)
+
+    def need(self, count: int, what: str) -> None:
+        if count > self.size - self.at:
+            raise self.fail(
+                f"{what} needs {count} bytes at offset {self.at}, {self.size - self.at} remain",
+                "the file is truncated or damaged: download or convert it again",
+            )
+
+    def u32(self, what: str) -> int:
+        self.need(4, what)
+        (value,) = _U32.unpack_from(self.view, self.at)
+        self.at += 4
+        return int(value)
+
+    def u64(self, what: str) -> int:
+        self.need(8, what)
+        (value,) = _U64.unpack_from(self.view, self.at)
+        self.at += 8
+        return int(value)
+
+    def text(self, what: str, limit: int, errors: str = "strict") -> str:
+        length = self.u64(f"length of {what}")
+        if length > limit:
+            raise self.fail(f"{what} is {length} bytes long, the format allows {limit}")
+        self.need(length, what)
+        try:
+            value = str(self.view[self.at : self.at + length], "utf-8", errors)
+        except UnicodeDecodeError:
+            raise self.fail(f"{what} is not valid UTF-8") from None
+        self.at += length
+        return value
+
+    def _header(self) -> tuple[int, int]:
+        magic = bytes(self.view[:4])
+        if magic != MAGIC:
+            hint = "a safetensors file? give its directory" if self.view[8:10] == b'{"' else None
+            raise self.fail(f"not a GGUF file: it begins with {magic!r}", hint)
+        self.at = 4
+        version = self.u32("version")
+        if version != VERSION:
+            if version == VERSION << 24:
+                raise self.fail("big-endian GGUF is not supported", "convert it on a little-endian machine")
+            raise self.fail(f"GGUF version {version} is not supported, only {VERSION}")
+        n_tensors = self.u64("tensor count")
+        n_keys = self.u64("key count")
+        left = self.size - self.at
+        for count, least, what in ((n_keys, MIN_KV_BYTES, "keys"), (n_tensors, MIN_TENSOR_BYTES, "tensors")):
+            if count * least > left:
+                raise self.fail(f"{count} {what} cannot fit in the {left} bytes that follow")
+        return n_tensors, n_keys
+
+    def _key(self, index: int) -> None:
+        name = self.text(f"name of key {index}", MAX_KEY)
+        if not name:
+            raise self.fail(f"key {index} has an empty name")
+        if name in self.keys:
+            raise self.fail(f"key {name!r} occurs twice")
+        kind = self._kind(self.u32(f"type of key {name!r}"), f"key {name!r}")
+        if kind is ValueType.ARRAY:
+            self.keys[name] = self._array(name)
+        else:
+            self.keys[name] = KV(name, kind, self._scalar(kind, f"value of {name!r}"))
+
+    def _kind(self, code: int, what: str) -> ValueType:
+        try:
+            return ValueType(code)
+        except ValueError:
+            raise self.fail(f"{what} has unknown value type {code}") from None
+
+    def _scalar(self, kind: ValueType, what: str) -> Any:
+        if kind is ValueType.STRING:
+            return self.text(what, self.size, "surrogateescape")
+        packed = _SCALAR[kind]
+        self.need(packed.size, what)
+        (value,) = packed.unpack_from(self.view, self.at)
+        self.at += packed.size
+        if kind is ValueType.BOOL:
+            if value > 1:
+                raise self.fail(f"{what} is a bool with byte {value}")
+            return bool(value)
+        return value
+
+    def _array(self, name: str) -> KV:
+        item = self._kind(self.u32(f"item type of {name!r}"), f"array {name!r}")
+        if item is ValueType.ARRAY:
+            raise self.fail(f"key {name!r} is an array of arrays, which llama.cpp does not read")
+        count = self.u64(f"length of array {name!r}")
+        if item is ValueType.STRING:
+            self.need(8 * count, f"array {name!r} of {count} strings")
+            start = self.at
+            self._skip_strings(name, count)
+            return KV(name, ValueType.ARRAY, Strings(self.view, start, count), item)
+        total = count * _SCALAR[item].size
+        self.need(total, f"array {name!r} of {count} items")
+        data = self.view[self.at : self.at + total]
+        self.at += total
+        if item is ValueType.BOOL and count and max(data) > 1:
+            raise self.fail(f"array {name!r} holds a bool with byte {max(data)}")
+        return KV(name, ValueType.ARRAY, Numbers(data, item, count), item)
+
+    def _skip_strings(self, name: str, count: int) -> None:
+        # the hot loop of opening a file: a vocabulary has hundreds of thousands of strings
+        at, last, view, unpack = self.at, self.size - 8, self.view, _U64.unpack_from
+        for index in range(count):
+            if at > last:
+                self.at = at
+                self.need(8, f"string {index} of array {name!r}")
+            at += 8 + unpack(view, at)[0]
+        if at > self.size:
+            raise self.fail(f"a string of array {name!r} reaches past the end of the file")
+        self.at = at
+
+    def _alignment(self) -> int:
+        kv = self.keys.get("general.alignment")
+        if kv is None:
+            return ALIGNMENT
+        value = kv.value
+        if kv.type is not ValueType.UINT32:
+            raise self.fail(f"general.alignment has type {kv.type.name}, not UINT32")
+        if not 8 <= value <= MAX_ALIGNMENT or value & (value - 1):
+            raise self.fail(f"general.alignment is {value}, not a power of two from 8 to {MAX_ALIGNMENT}")
+        return int(value)
+
+    def _tensor(self, index: int) -> tuple[str, tuple[int, ...], TensorType, int]:
+        name = self.text(f"name of tensor {index}", MAX_NAME)
+        if not name:
+            raise self.fail(f"tensor {index} has an empty name")
+        n_dims = self.u32(f"dimension count of {name!r}")
+        if not 1 <= n_dims <= MAX_DIMS:
+            raise self.fail(f"tensor {name!r} has {n_dims} dimensions, 1 to {MAX_DIMS} are allowed")
+        dims = tuple(self.u64(f"dimension {d} of {name!r}") for d in range(n_dims))
+        if 0 in dims:
+            raise self.fail(f"tensor {name!r} has a dimension of zero: {list(dims)}")
+        code = self.u32(f"type of {name!r}")
+        try:
+            kind = TensorType(code)
+        except ValueError:
+            raise self.fail(
+                f"tensor {name!r} has unknown or retired type {code}",
+                "it was written for another runtime; convert the checkpoint again",
+            ) from None
+        return name, dims[::-1], kind, self.u64(f"offset of {name!r}")
+
+    def _place(self, raw: list[tuple[str, tuple[int, ...], TensorType, int]]) -> None:
+        """Check each offset against the running padded sum, so that nothing overlaps or leaves a hole."""
+        position = 0
+        for name, shape, kind, offset in raw:
+            if name in self.tensors:
+                raise self.fail(f"tensor {name!r} occurs twice")
+            nbytes = self._nbytes(name, shape, kind)
+            if offset != position:
+                defect = "overlaps the one before" if offset < position else "leaves a hole"
+                raise self.fail(f"tensor {name!r} lies at data offset {offset}, expected {position}: it {defect}")
+            start = self.data_offset + offset
+            if start + nbytes > self.size:
+                raise self.fail(
+                    f"tensor {name!r} ends at byte {start + nbytes}, the file has {self.size}",
+                    "the file is truncated: download or convert it again",
+                )
+            self.tensors[name] = TensorInfo(name, shape, kind, start, nbytes)
+            position += nbytes + -nbytes % self.alignment
+        end = self.data_offset + position if raw else self.at
+        if self.size > end + self.alignment:
+            raise self.fail(f"{self.size - end} bytes follow the last tensor")
+
+    def _nbytes(self, name: str, shape: tuple[int, ...], kind: TensorType) -> int:
+        block, size = BLOCK[kind]
+        if shape[-1] % block:
+            raise self.fail(f"rows of tensor {name!r} have {shape[-1]} elements, {kind.name} needs a multiple of {block}")
+        count = 1
+        for n in shape:
+            count *= n
+        if count >= 1 << 63:
+            raise self.fail(f"tensor {name!r} has {' x '.join(map(str, shape))} elements: the product overflows")
+        return count // block * size
