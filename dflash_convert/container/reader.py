@@ -243,7 +243,7 @@ class _Parser:
     def _header(self) -> tuple[int, int]:
         magic = bytes(self.view[:4])
         if magic != MAGIC:
-            hint = "a safetensors file? give its directory" if self.view[8:10] == b'{"' else None
+            hint = "a safetensors file? give its directory" if bytes(self.view[8:10]) == b'{"' else None
             raise self.fail(f"not a GGUF file: it begins with {magic!r}", hint)
         self.at = 4
         version = self.u32("version")
@@ -376,7 +376,9 @@ class _Parser:
     def _nbytes(self, name: str, shape: tuple[int, ...], kind: TensorType) -> int:
         block, size = BLOCK[kind]
         if shape[-1] % block:
-            raise self.fail(f"rows of tensor {name!r} have {shape[-1]} elements, {kind.name} needs a multiple of {block}")
+            raise self.fail(
+                f"rows of tensor {name!r} have {shape[-1]} elements, {kind.name} needs a multiple of {block}"
+            )
         count = 1
         for n in shape:
             count *= n

@@ -1,0 +1,309 @@
+"""A streaming, atomic GGUF v3 writer.
+
+The header follows from the keys and the tensor list alone, so it is written first and every tensor has a
+known place: bytes may arrive in any order and from several processes (`fileno`, `offset`).  The file has no
+name until it is complete: it is unlinked (O_TMPFILE) where the system can do that, else a hidden file in the
+same directory that is removed on any failure.  `commit` syncs it, reads it back with the strict reader and
+moves it into place.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import struct
+from collections.abc import Iterable, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dflash_convert.container.reader import open_gguf
+from dflash_convert.container.types import (
+    ALIGNMENT,
+    BLOCK,
+    KV,
+    MAGIC,
+    MAX_DIMS,
+    MAX_NAME,
+    STRUCT_CODE,
+    VERSION,
+    TensorType,
+    ValueType,
+    tensor_nbytes,
+)
+from dflash_convert.errors import ContainerError, OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from _typeshed import ReadableBuffer
+
+TIPS = {
+    errno.ENOSPC: "free some space or choose another output directory",
+    errno.EDQUOT: "the disk quota is used up: choose another output directory",
+    errno.EFBIG: "the file size limit of this shell or file system is too small (ulimit -f)",
+    errno.EACCES: "choose an output directory you may write to (-o)",
+    errno.EROFS: "the file system is read-only: choose another output directory (-o)",
+    errno.ENOENT: "create the output directory first",
+    errno.EISDIR: "give a file name",
+}
+
+
+class Entry(NamedTuple):
+    """A tensor to write: ``shape`` in numpy order, the row last."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: TensorType
+
+
+class Layout(NamedTuple):
+    """The finished header, each tensor's offset from the start of the file, and the file's exact size."""
+
+    header: bytes
+    offsets: dict[str, int]
+    size: int
+
+
+def layout(keys: Sequence[KV], tensors: Sequence[Entry]) -> Layout:
+    """Header bytes and tensor places; ContainerError for names, shapes or values the format forbids."""
+    out = bytearray(MAGIC + struct.pack("<IQQ", VERSION, len(tensors), len(keys)))
+    seen: set[str] = set()
+    for kv in keys:
+        if not kv.name or kv.name in seen:
+            raise ContainerError(f"key {kv.name!r} is empty or occurs twice")
+        seen.add(kv.name)
+        _put_string(out, kv.name)
+        _put_value(out, kv)
+    relative: dict[str, int] = {}
+    position = 0
+    for entry in tensors:
+        _check_entry(entry, relative)
+        relative[entry.name] = position
+        _put_string(out, entry.name)
+        dims = entry.shape[::-1]
+        out += struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, entry.type, position)
+        position += _padded(tensor_nbytes(entry.type, entry.shape))
+    out += bytes(-len(out) % ALIGNMENT)
+    return Layout(bytes(out), {name: len(out) + at for name, at in relative.items()}, len(out) + position)
+
+
+def _padded(count: int) -> int:
+    return count + -count % ALIGNMENT
+
+
+def _check_entry(entry: Entry, seen: dict[str, int]) -> None:
+    name, shape, kind = entry
+    if not 0 < len(name.encode()) <= MAX_NAME:
+        raise ContainerError(f"tensor name {name!r} is not 1 to {MAX_NAME} bytes long, which llama.cpp requires")
+    if name in seen:
+        raise ContainerError(f"tensor {name!r} occurs twice")
+    if not 1 <= len(shape) <= MAX_DIMS or min(shape) < 1:
+        raise ContainerError(
+            f"tensor {name!r} has shape {list(shape)}: 1 to {MAX_DIMS} dimensions of 1 or more are allowed"
+        )
+    if shape[-1] % BLOCK[kind][0]:
+        raise ContainerError(f"rows of tensor {name!r} have {shape[-1]} elements, which {kind.name} cannot hold")
+
+
+def _put_string(out: bytearray, text: str | bytes) -> None:
+    data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    out += struct.pack("<Q", len(data))
+    out += data
+
+
+def _put_value(out: bytearray, kv: KV) -> None:
+    out += struct.pack("<I", kv.type)
+    if kv.type is ValueType.STRING:
+        _put_string(out, kv.value)
+    elif kv.type is ValueType.ARRAY:
+        if kv.item is None:
+            raise ContainerError(f"array key {kv.name!r} has no item type")
+        _put_array(out, kv.item, kv.value)
+    else:
+        try:
+            out += struct.pack("<" + STRUCT_CODE[kv.type], kv.value)
+        except (struct.error, OverflowError):
+            raise ContainerError(f"{kv.name} = {kv.value!r} does not fit its type {kv.type.name}") from None
+
+
+def _put_array(out: bytearray, item: ValueType, values: Sequence[Any]) -> None:
+    out += struct.pack("<IQ", item, len(values))
+    if item is ValueType.STRING:
+        pack = struct.Struct("<Q").pack
+        for text in values:
+            data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+            out += pack(len(data))
+            out += data
+    else:
+        out += struct.pack(f"<{len(values)}{STRUCT_CODE[item]}", *values)
+
+
+class GgufOutput:
+    """A GGUF file under construction; use as a context manager, call :meth:`commit` at the end.
+
+    Without ``force`` an existing path is an error at the start and at the end (a file that appeared meanwhile
+    is not overwritten).  All failures of the disk become :class:`OutputError`.
+    """
+
+    def __init__(self, path: Path, keys: Sequence[KV], tensors: Sequence[Entry], *, force: bool = False) -> None:
+        self.path = path
+        self._entries = list(tensors)
+        self._force = force
+        self.layout = layout(keys, tensors)
+        check_output_path(path, force=force)
+        self._temporary: str | None = None
+        self._fd = -1
+        with _disk_errors(path):
+            self._dir = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with _disk_errors(path):
+                self._open()
+                self._reserve()
+                self.write_at(0, self.layout.header)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> GgufOutput:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def offset(self, name: str) -> int:
+        """Where tensor ``name`` begins, in bytes from the start of the file."""
+        return self.layout.offsets[name]
+
+    def write_at(self, offset: int, data: ReadableBuffer) -> None:
+        """Write all of ``data`` at ``offset``, however short the single writes are."""
+        with _disk_errors(self.path):
+            pwrite_all(self._fd, data, offset)
+
+    def commit(self) -> None:
+        """Sync, read back, move into place, sync the directory."""
+        with _disk_errors(self.path):
+            os.fsync(self._fd)
+            self._read_back()
+            self._publish()
+            os.fsync(self._dir)
+
+    def close(self) -> None:
+        """Drop the file unless it was committed; safe to call twice."""
+        if self._temporary is not None:
+            with suppress(OSError):
+                os.unlink(self._temporary, dir_fd=self._dir)
+            self._temporary = None
+        for fd in (self._fd, self._dir):
+            if fd >= 0:
+                with suppress(OSError):
+                    os.close(fd)
+        self._fd = self._dir = -1
+
+    def _open(self) -> None:
+        nameless = getattr(os, "O_TMPFILE", 0)
+        if nameless and os.path.isdir("/proc/self/fd"):  # noqa: PTH112
+            try:
+                self._fd = os.open(".", nameless | os.O_RDWR, 0o666, dir_fd=self._dir)
+                return
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
+                    raise
+        name = f".{self.path.name[:200]}.{secrets.token_hex(4)}.partial"
+        self._fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666, dir_fd=self._dir)
+        self._temporary = name
+
+    def _reserve(self) -> None:
+        """Take the space now, so that a full disk is known before the work."""
+        if hasattr(os, "posix_fallocate"):
+            try:
+                os.posix_fallocate(self._fd, 0, self.layout.size)
+                return
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                    raise
+        os.ftruncate(self._fd, self.layout.size)
+
+    def _read_back(self) -> None:
+        if self._temporary is not None:
+            name = self.path.parent / self._temporary
+        else:
+            name = Path(f"/proc/self/fd/{self._fd}")
+        found = open_gguf(name)
+        expected = [(e.name, e.shape, e.type, self.layout.offsets[e.name]) for e in self._entries]
+        if [(t.name, t.shape, t.type, t.offset) for t in found.tensors.values()] != expected:
+            raise OutputError(f"{self.path}: what was written does not read back as planned")
+
+    def _publish(self) -> None:
+        name = self.path.name
+        if self._temporary is None:
+            if not self._force:
+                self._link(f"/proc/self/fd/{self._fd}", name)
+                return
+            self._temporary = f".{name[:200]}.{secrets.token_hex(4)}.partial"
+            self._link(f"/proc/self/fd/{self._fd}", self._temporary)
+        elif not self._force:
+            with suppress(PermissionError, NotImplementedError):  # file systems without hard links
+                self._link(self._temporary, name)
+                return
+        os.rename(self._temporary, name, src_dir_fd=self._dir, dst_dir_fd=self._dir)
+        self._temporary = None
+
+    def _link(self, source: str, name: str) -> None:
+        try:
+            os.link(source, name, src_dir_fd=self._dir, dst_dir_fd=self._dir, follow_symlinks=True)
+        except FileExistsError:
+            raise exists_error(self.path) from None
+
+
+def pwrite_all(fd: int, data: ReadableBuffer, offset: int) -> None:
+    """os.pwrite until everything is written."""
+    view = memoryview(data).cast("B")
+    while view:
+        done = os.pwrite(fd, view, offset)
+        view = view[done:]
+        offset += done
+
+
+def exists_error(path: Path) -> OutputError:
+    return OutputError(f"{path} exists already", tip="--force replaces it")
+
+
+def check_output_path(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> None:
+    """OutputError when ``path`` is a directory, exists (without ``force``) or is one of ``inputs``."""
+    if path.is_dir():
+        raise OutputError(f"{path} is a directory", tip="give a file name")
+    for source in inputs:
+        if path.exists() and source.exists() and path.samefile(source):
+            raise OutputError(f"{path} is also the input", tip="choose another output name")
+    if not force and (path.exists() or path.is_symlink()):
+        raise exists_error(path)
+    if not path.parent.is_dir():
+        raise OutputError(f"{path.parent} is not a directory", tip="create it first")
+
+
+def check_space(directory: Path, need: int) -> None:
+    """OutputError when ``directory``'s file system has fewer than ``need`` bytes free."""
+    status = os.statvfs(directory)
+    free = status.f_bavail * status.f_frsize
+    if need > free:
+        raise OutputError(
+            f"{directory} has {free / 1e6:,.0f} MB free, the output needs {need / 1e6:,.0f} MB", tip=TIPS[errno.ENOSPC]
+        )
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(
+            f"{path} cannot be written: {error.strerror or error}", tip=TIPS.get(error.errno or 0)
+        ) from error
