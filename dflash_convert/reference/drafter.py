@@ -225,7 +225,10 @@ class Drafter:
 
 
 def causal_conv(x: F32, kernel: F32) -> F32:
-    """``out[t] = Σ_tap kernel[t, tap] · x[t - tap]`` inside the block; ``x [b, hidden]``, ``kernel [b, taps, hidden]``."""
+    """``out[t] = Σ_tap kernel[t, tap] · x[t - tap]`` inside the block.
+
+    ``x [b, hidden]``, ``kernel [b, taps, hidden]``.
+    """
     out = kernel[:, 0] * x
     for tap in range(1, min(kernel.shape[1], len(x))):
         out[tap:] += kernel[tap:, tap] * x[:-tap]

@@ -50,9 +50,10 @@ def markov_walk(weights: Weights, hidden: F32, logits: F32, token: int, first: i
         else:  # rows outside the draft vocabulary are -inf and stay so
             row[d2t.astype(np.int64)] += bias
         if conf is not None:
-            score = conf.reshape(-1) @ np.concatenate([hidden[position], embedded])
-            score = score + (np.float32(0) if bias_term is None else bias_term.reshape(()))
-            confidences.append(float(ops.sigmoid(np.float32(score))))
+            score = np.concatenate([hidden[position], embedded])[None] @ conf.reshape(-1, 1)
+            if bias_term is not None:
+                score = score + bias_term
+            confidences.append(float(ops.sigmoid(score)[0, 0]))
         previous = int(row.argmax())
         tokens.append(previous)
         gaps.append(ops.top_gap(row))

@@ -37,10 +37,13 @@ class Rope:
     sections: tuple[int, ...] = ()
 
 
+ONE: F32 = np.ones((), np.float32)
+
+
 def rms_norm(x: F32, weight: F32 | None, eps: float) -> F32:
     """``x / sqrt(mean(x²) + eps) · weight`` over the last axis; no weight means the bare norm."""
     mean = np.mean(x * x, axis=-1, keepdims=True, dtype=np.float64).astype(np.float32)
-    out: F32 = x * (np.float32(1) / np.sqrt(mean + np.float32(eps)))
+    out: F32 = x * (ONE / np.sqrt(mean + np.asarray(eps, np.float32)))
     return out if weight is None else out * weight
 
 
@@ -52,20 +55,20 @@ def linear(x: F32, weight: F32) -> F32:
 
 def silu(x: F32) -> F32:
     with np.errstate(over="ignore"):  # exp(-x) may reach inf; x / inf is the right limit
-        out: F32 = x / (np.float32(1) + np.exp(-x))
+        out: F32 = x / (ONE + np.exp(-x))
     return out
 
 
 def gelu(x: F32) -> F32:
     """The tanh form, which ggml means by GELU."""
-    inner = np.float32(math.sqrt(2 / math.pi)) * x * (np.float32(1) + np.float32(0.044715) * x * x)
-    out: F32 = np.float32(0.5) * x * (np.float32(1) + np.tanh(inner))
+    inner: F32 = np.float32(math.sqrt(2 / math.pi)) * x * (ONE + np.float32(0.044715) * x * x)
+    out: F32 = np.float32(0.5) * x * (ONE + np.tanh(inner))
     return out
 
 
 def sigmoid(x: F32) -> F32:
     with np.errstate(over="ignore"):
-        out: F32 = np.float32(1) / (np.float32(1) + np.exp(-x))
+        out: F32 = ONE / (ONE + np.exp(-x))
     return out
 
 
@@ -91,7 +94,7 @@ def _yarn_ramp(rope: Rope) -> F32:
     low = max(0.0, math.floor(corrected(YARN_BETA_FAST)))
     high = min(rope.dims - 1.0, math.ceil(corrected(YARN_BETA_SLOW)))
     y = (np.arange(rope.dims // 2, dtype=np.float32) - np.float32(low)) / np.float32(max(0.001, high - low))
-    out: F32 = np.float32(1) - np.clip(y, np.float32(0), np.float32(1))
+    out: F32 = ONE - np.clip(y, 0, 1)
     return out
 
 
@@ -111,7 +114,7 @@ def rope_table(rope: Rope, positions: Ids, freqs: F32 | None = None) -> tuple[F3
         stretched = angle * np.float32(1.0 / rope.factor)
         if rope.kind == "yarn":
             ramp = _yarn_ramp(rope)
-            angle = stretched * (np.float32(1) - ramp) + angle * ramp
+            angle = stretched * (ONE - ramp) + angle * ramp
             scale *= np.float32(1 + 0.1 * math.log(max(rope.factor, 1.0)))
         else:
             angle = stretched
