@@ -1,0 +1,34 @@
+"""Quantization kernels in numpy, byte for byte what ggml writes, and llama-quantize's recipe (quant.recipe).
+
+``quantize`` and ``dequantize`` take whole matrices; ``Encoder`` and ``Decoder`` stream rows in place through a
+workspace made once. ``TYPES`` maps each type's name, spelled as in ggml, to its block size.
+"""
+
+from .api import dequantize, quantize
+from .decoder import Decoder
+from .encoder import CHUNK, Encoder
+from .errors import (
+    NonFiniteError,
+    QuantError,
+    RecipeError,
+    ScaleOverflowError,
+    ShapeError,
+    UnknownTypeError,
+)
+from .types import TYPES, QuantType
+
+__all__ = [
+    "CHUNK",
+    "TYPES",
+    "Decoder",
+    "Encoder",
+    "NonFiniteError",
+    "QuantError",
+    "QuantType",
+    "RecipeError",
+    "ScaleOverflowError",
+    "ShapeError",
+    "UnknownTypeError",
+    "dequantize",
+    "quantize",
+]

@@ -1,0 +1,71 @@
+"""Q6_K: super-blocks of 256 = 16 sub-blocks of 16.
+
+210 bytes: ql 128 (low nibbles), qh 64 (upper 2 bits), scales 16 × int8, d f16; x = d·scale·(q - 32).
+Per half of 128 elements, j = 0…31: ql[j] = e[j] | e[j+64] << 4, ql[j+32] = e[j+32] | e[j+96] << 4,
+qh[j] = the upper bits of e[j], e[j+32], e[j+64], e[j+96], two each from bit 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .half import HalfCoder
+from .kernel import GOOD, Array, Records, field, first_bad_half, first_true
+from .sub import EPSILON, SubBlocks, SymmetricSearch
+
+
+class Q6KKernel:
+    def __init__(self, capacity: int) -> None:
+        self._sub = SubBlocks(capacity, 16)
+        self._search = SymmetricSearch(self._sub, 32)
+        self._half = HalfCoder(capacity // 256)
+
+    def encode(self, src: Array, out: Records, first: int) -> int:
+        s, n = self._sub, len(out)
+        s.load(src)
+        np.multiply(s.x, s.x, out=s.w)
+        scale, factor = self._search.run()
+        extreme = s.scalar[0]
+        if not np.isfinite(extreme.max()) or not np.isfinite(extreme.min()):
+            return first_true(~np.isfinite(extreme)) // 16
+        by_block = scale.reshape(n, 16)
+        at = np.abs(by_block).argmax(axis=1)
+        top = by_block[np.arange(n), at]
+        empty = np.abs(top) < EPSILON
+        inverse = np.float32(-128.0) / top
+        inverse[empty] = 0
+        d = np.float32(1.0) / inverse
+        d[empty] = 0
+        bits = self._half.encode(d)
+        field(out, 208, np.uint16, 1)[:, 0] = bits
+        levels = np.minimum(np.rint(inverse[:, None] * by_block), 127)
+        np.copyto(field(out, 192, np.int8, 16), levels, casting="unsafe")
+        step = (bits.view(np.float16).astype(np.float32)[:, None] * levels).reshape(-1)
+        self._levels(step, factor, np.repeat(empty, 16))
+        self._store(out, n)
+        return first_bad_half(bits) if self._half.has_nonfinite(bits) else GOOD
+
+    def _levels(self, step: Array, factor: Array, empty: Array) -> None:
+        """q = x/step + 32; where the step is 0 the levels of the search stay."""
+        s = self._sub
+        np.divide(s.x, step, out=s.l)
+        np.rint(s.l, out=s.l)
+        np.minimum(s.l, 31.0, out=s.l)
+        np.maximum(s.l, -32.0, out=s.l)
+        np.add(s.l, 32.0, out=s.l)
+        np.copyto(s.q, s.l, casting="unsafe")
+        kept = np.flatnonzero(step == 0)
+        if kept.size:
+            old = np.clip(np.rint(s.x[:, kept] * factor[kept]), -32, 31) + 32
+            old[:, (factor[kept] == 0) | empty[kept]] = 0
+            s.q[:, kept] = old.astype(np.uint8)
+
+    def _store(self, out: Records, n: int) -> None:
+        # q[element of 16, block, half, quarter, which 16 of the quarter's 32]
+        q = self._sub.q.reshape(16, n, 2, 4, 2)
+        low = q & 15
+        ql = field(out, 0, np.uint8, 128).reshape(n, 2, 2, 2, 16)
+        ql[...] = (low[:, :, :, 0:2] | low[:, :, :, 2:4] << 4).transpose(1, 2, 3, 4, 0)
+        up = q >> 4
+        qh = up[:, :, :, 0] | up[:, :, :, 1] << 2 | up[:, :, :, 2] << 4 | up[:, :, :, 3] << 6
+        field(out, 128, np.uint8, 64).reshape(n, 2, 2, 16)[...] = qh.transpose(1, 2, 3, 0)
