@@ -1,0 +1,70 @@
+"""The embedded engine: the ``xllamacpp`` package in a child process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import metadata, util
+from pathlib import Path
+
+from dflash_convert.engine.trace import EngineInfo, Launch
+from dflash_convert.engine.worker import CONFIG
+from dflash_convert.errors import UsageError
+
+PACKAGE = "xllamacpp"
+SPEC_TYPES = {
+    "draft-dflash": "COMMON_SPECULATIVE_TYPE_DRAFT_DFLASH",
+    "draft-dspark": "COMMON_SPECULATIVE_TYPE_DRAFT_DSPARK",
+    "draft-eagle3": "COMMON_SPECULATIVE_TYPE_DRAFT_EAGLE3",
+    "draft-mtp": "COMMON_SPECULATIVE_TYPE_DRAFT_MTP",
+}
+# the child finds this package where the parent did, and nothing in the current directory
+BOOT = (
+    "import sys; sys.path[:] = [p for p in sys.path if p]; root = sys.argv[1];"
+    "root in sys.path or sys.path.append(root); from dflash_convert.engine.{module} import main; main()"
+)
+
+
+def installed() -> str | None:
+    """The package's version, or None when it is not installed. Does not import it."""
+    if util.find_spec(PACKAGE) is None:
+        return None
+    try:
+        return metadata.version(PACKAGE)
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def info() -> EngineInfo | None:
+    version = installed()
+    if version is None:
+        return None
+    return EngineInfo("embedded", None, f"{PACKAGE} {version}", tuple(SPEC_TYPES), found_by="package")
+
+
+def command(info: EngineInfo, launch: Launch, port: int, api_key: str) -> tuple[list[str], dict[str, str]]:
+    """The child's command line and environment; the key travels in the environment, out of sight of ``ps``."""
+    if launch.device or launch.draft_device or launch.extra_args:
+        raise UsageError(
+            "the embedded engine takes neither --device, --spec-draft-device nor arguments after --",
+            tip="name a llama-server with --llama-server PATH or DFLASH_LLAMA_SERVER",
+        )
+    config = {
+        "target": str(launch.target),
+        "drafter": str(launch.drafter) if launch.drafter else None,
+        "spec_type": SPEC_TYPES.get(launch.spec_type, launch.spec_type),
+        "n_max": launch.n_max,
+        "ctx_size": launch.ctx_size,
+        "threads": launch.threads,
+        "gpu_layers": launch.gpu_layers,
+        "verbosity": launch.verbosity,
+        "port": port,
+        "api_key": api_key,
+    }
+    return child("worker"), {CONFIG: json.dumps(config)}
+
+
+def child(module: str) -> list[str]:
+    """A command that runs ``main`` of one of this package's modules in a fresh interpreter."""
+    root = Path(__file__).resolve().parents[2]
+    return [sys.executable, "-c", BOOT.format(module=module), str(root)]

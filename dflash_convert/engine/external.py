@@ -1,0 +1,98 @@
+"""The external engine: a ``llama-server`` program."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from dflash_convert.engine.client import HOST
+from dflash_convert.engine.failures import MISSING, EngineFailure
+from dflash_convert.engine.trace import EngineInfo, Launch
+
+PROGRAM = "llama-server"
+ENVIRONMENT = "DFLASH_LLAMA_SERVER"
+PROBE_TIMEOUT = 60.0
+DRAFT_CACHE_OPTIONS = frozenset(
+    ("-ctkd", "-ctvd", "--cache-type-k-draft", "--cache-type-v-draft", "--spec-draft-type-k", "--spec-draft-type-v")
+)
+
+
+def command(info: EngineInfo, launch: Launch, port: int, api_key: str) -> tuple[list[str], dict[str, str]]:
+    """llama-server's command line and environment. Arguments of the user come last, so they win."""
+    args = [str(info.path), "-m", str(launch.target), "-c", str(launch.ctx_size), "-np", "1"]
+    args += ["--host", HOST, "--port", str(port), "--jinja", "-lv", str(launch.verbosity)]
+    if launch.drafter:
+        args += ["-md", str(launch.drafter), "--spec-type", launch.spec_type]
+        args += ["--spec-draft-n-max", str(launch.n_max)]
+        args += ["--spec-draft-type-k", "f16", "--spec-draft-type-v", "f16"]
+        if launch.draft_device:
+            args += ["--spec-draft-device", launch.draft_device]
+    if launch.device:
+        args += ["--device", launch.device]
+    if launch.gpu_layers is not None:
+        args += ["-ngl", str(launch.gpu_layers)]
+    if launch.threads:
+        args += ["-t", str(launch.threads)]
+    return [*args, *launch.extra_args], {"LLAMA_API_KEY": api_key}
+
+
+def quantizes_draft_cache(args: tuple[str, ...]) -> str | None:
+    """The user's option that takes the drafter's cache away from f16, or None."""
+    for option, value in zip(args, args[1:], strict=False):
+        if option in DRAFT_CACHE_OPTIONS and value.lower() not in ("f16", "f32", "bf16"):
+            return f"{option} {value}"
+    return None
+
+
+def locate(option: str | None, environment: Mapping[str, str] = os.environ) -> tuple[str, str] | None:
+    """Path of llama-server and where it was named: the option, then the environment, then PATH."""
+    for name, source in ((option, "--llama-server"), (environment.get(ENVIRONMENT), ENVIRONMENT)):
+        if name:
+            return _executable(name, source), source
+    found = shutil.which(PROGRAM, path=environment.get("PATH"))
+    return (found, "PATH") if found else None
+
+
+def _executable(name: str, source: str) -> str:
+    path = Path(name).expanduser()
+    if path.is_dir():
+        path /= PROGRAM
+    found = shutil.which(str(path))
+    if found is None:
+        what = "is not executable" if path.exists() else "does not exist"
+        raise EngineFailure(MISSING, f"{source}: {path} {what}", tip="give the path of llama.cpp's llama-server")
+    return found
+
+
+def info(path: str, found_by: str) -> EngineInfo:
+    """Ask a llama-server for its build, its drafting methods and its devices."""
+    try:
+        version, help_text, devices = (_ask(path, o) for o in ("--version", "--help", "--list-devices"))
+    except (OSError, subprocess.SubprocessError) as error:
+        problem = f"{path} does not answer: {error}"
+        return EngineInfo(PROGRAM, path, "", problem=problem, found_by=found_by)
+    build = re.search(r"version: *([^\n]+)", version)
+    kinds = re.search(r"--spec-type[ \t]+(\S+)", help_text)
+    known = tuple(kinds[1].strip("[]<>").replace("|", ",").split(",")) if kinds else ()
+    problem = None if known else "this llama-server has no --spec-type: it is too old to draft with DFlash"
+    if build is None and not known:
+        problem = f"{path} does not look like llama-server: it answers --version with no version"
+    return EngineInfo(
+        PROGRAM, path, build[1].strip() if build else "", known, parse_devices(devices), problem, found_by
+    )
+
+
+def parse_devices(text: str) -> tuple[str, ...]:
+    """Device names from ``--list-devices``: indented ``CUDA0: name (24000 MiB, …)`` lines."""
+    return tuple(m[1].strip() for m in re.finditer(r"^ +(\w+: [^\n]+)$", text, re.MULTILINE))
+
+
+def _ask(path: str, option: str) -> str:
+    done = subprocess.run(
+        [path, option], capture_output=True, stdin=subprocess.DEVNULL, timeout=PROBE_TIMEOUT, check=False
+    )
+    return (done.stdout + done.stderr).decode(errors="replace")

@@ -1,0 +1,203 @@
+"""A started engine and the requests it answers."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import math
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dflash_convert.engine import embedded, external, logs
+from dflash_convert.engine.client import Client, Refused, free_port
+from dflash_convert.engine.failures import REQUEST, TIMEOUT, EngineFailure, died
+from dflash_convert.engine.process import EngineProcess
+from dflash_convert.engine.trace import EngineInfo, Launch, Request, Trace
+
+POLL = 0.02
+LOG_PATIENCE = 1.0  # seconds the log of a finished request may lag behind its reply
+LAST_WORDS = 10.0  # seconds a dying engine has to finish dying
+SHORT = 60.0
+
+Message = Mapping[str, Any]
+
+
+class Session:
+    """A loaded engine. Every method raises :class:`EngineFailure` when llama.cpp cannot answer."""
+
+    def __init__(self, process: EngineProcess, client: Client, launch: Launch, info: EngineInfo) -> None:
+        self.launch = launch
+        self.info = info
+        self._process = process
+        self._client = client
+        self._requests = 0
+        self._accepts: int | None = 0
+
+    def complete(self, request: Request) -> Trace:
+        """Run one request to its end; nothing of an earlier request is reused."""
+        start = self._process.log_size()
+        body: dict[str, Any] = {
+            "prompt": request.prompt if isinstance(request.prompt, str) else list(request.prompt),
+            "n_predict": request.n_predict,
+            "temperature": request.sampling.temperature,
+            "cache_prompt": False,
+            "return_tokens": True,
+            "ignore_eos": request.ignore_eos,
+        }
+        if not request.sampling.greedy:
+            sampling = request.sampling
+            body |= {"top_p": sampling.top_p, "top_k": sampling.top_k, "min_p": 0.0, "seed": sampling.seed}
+        self._requests += 1
+        reply = self._call("POST", "/completion", body, f"during request {self._requests}")
+        return self._trace(reply, self._request_log(start))
+
+    def render(self, messages: Sequence[Message], thinking: bool | None = None) -> str:
+        """The prompt the engine makes of a chat with the target's own template; None: the template's default."""
+        body: dict[str, Any] = {"messages": list(messages)}
+        if thinking is not None:
+            body["chat_template_kwargs"] = {"enable_thinking": thinking}
+        reply = self._call("POST", "/apply-template", body, "applying the chat template", SHORT)
+        return str(_field(reply, "prompt", str))
+
+    def tokenize(self, text: str, *, special: bool = True) -> tuple[int, ...]:
+        """Token ids of ``text``; ``special`` as for a prompt: adds bos, reads control tokens."""
+        body = {"content": text, "add_special": special, "parse_special": special}
+        reply = self._call("POST", "/tokenize", body, "tokenizing", SHORT)
+        return tuple(int(t) for t in _field(reply, "tokens", list))
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        reply = self._call("POST", "/detokenize", {"tokens": list(tokens)}, "detokenizing", SHORT)
+        return str(_field(reply, "content", str))
+
+    def log_probabilities(self, prompt: Sequence[int], count: int) -> dict[int, float]:
+        """Log probabilities (nats) of the ``count`` likeliest tokens after ``prompt``; empty if not supported."""
+        body = {
+            "prompt": list(prompt),
+            "n_predict": 1,
+            "temperature": 0.0,
+            "n_probs": count,
+            "cache_prompt": False,
+        }
+        reply = self._call("POST", "/completion", body, "comparing two tokens")
+        try:
+            top = reply["completion_probabilities"][0]["top_logprobs"]
+            found = {int(item["id"]): float(item["logprob"]) for item in top}
+        except (KeyError, IndexError, TypeError, ValueError):
+            return {}
+        return {token: value for token, value in found.items() if math.isfinite(value)}
+
+    def trained_context(self) -> int | None:
+        """The context length (tokens) the target says it was trained for; None when the engine does not tell."""
+        try:
+            reply = self._call("GET", "/v1/models", None, "asking for the model", SHORT)
+            return int(reply["data"][0]["meta"]["n_ctx_train"])
+        except (KeyError, IndexError, TypeError, ValueError):
+            return None
+        except EngineFailure as failure:
+            if failure.kind == REQUEST:
+                return None
+            raise
+
+    def log(self) -> str:
+        return self._process.log()
+
+    def build(self) -> str:
+        return logs.build_of(self._process.log()) or self.info.build
+
+    def _call(self, method: str, path: str, body: Any, doing: str, timeout: float | None = None) -> Any:
+        limit = timeout or self.launch.request_timeout
+        try:
+            return self._client.call(method, path, body, limit)
+        except TimeoutError:
+            status = self._process.status
+            if status is not None:
+                raise died(self.log(), status, doing) from None
+            raise _timeout(f"llama.cpp did not answer within {limit:g} s {doing}", self.log()) from None
+        except (OSError, http.client.HTTPException) as error:
+            status = self._process.wait(LAST_WORDS)
+            if status is None:
+                text = f"llama.cpp closed the connection {doing}: {error}"
+                raise EngineFailure(REQUEST, text, log=self.log()) from None
+            raise died(self.log(), status, doing) from None
+        except Refused as error:
+            text = f"llama.cpp refused a request {doing}: {error} (status {error.status})"
+            raise EngineFailure(REQUEST, text, log=self.log()) from None
+
+    def _request_log(self, start: int) -> str:
+        """The log from byte ``start`` on, once the engine has said that the request is over."""
+        deadline = time.monotonic() + LOG_PATIENCE
+        while True:
+            text = self._process.log(start)
+            if logs.FINISHED.search(text) or time.monotonic() > deadline:
+                return text
+            time.sleep(POLL / 4)
+
+    def _trace(self, reply: Any, log: str) -> Trace:
+        timings = reply.get("timings", {}) if isinstance(reply, dict) else {}
+        stats = logs.parse_request(log)
+        try:
+            drafted = int(timings.get("draft_n", stats.drafted))
+            accepted = int(timings.get("draft_n_accepted", stats.accepted))
+            steps = logs.steps_of(stats, self._accepts, accepted) if drafted else 0
+            self._accepts = stats.total_accepts if drafted else self._accepts
+            return Trace(
+                prompt_tokens=int(reply["tokens_evaluated"]),
+                tokens=tuple(int(t) for t in reply.get("tokens", ())),
+                text=str(reply["content"]),
+                drafted=drafted,
+                accepted=accepted,
+                generated=int(timings.get("predicted_n", reply["tokens_predicted"])),
+                prompt_ms=float(timings.get("prompt_ms", 0)),
+                generation_ms=float(timings.get("predicted_ms", 0)),
+                steps=steps,
+                accepted_per_position=logs.position_counts(stats.position_rates, steps, accepted),
+                stop=str(reply.get("stop_type", "")),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            text = f"llama.cpp sent a reply without a usable field {error}"
+            raise EngineFailure(REQUEST, text, tip="use a newer llama.cpp", log=log) from None
+
+
+@contextlib.contextmanager
+def start(info: EngineInfo, launch: Launch) -> Iterator[Session]:
+    """Start an engine, wait until its models are loaded, and end it whatever happens inside the block.
+
+    Raises :class:`EngineFailure` when it ends early, or is not ready within ``launch.start_timeout``.
+    """
+    key, port = secrets.token_urlsafe(24), free_port()
+    plan = embedded.command if info.kind == "embedded" else external.command
+    command, environment = plan(info, launch, port, key)
+    process = EngineProcess(command, environment)
+    try:
+        client = Client(port, key)
+        _wait_until_ready(process, client, launch.start_timeout)
+        yield Session(process, client, launch, info)
+    finally:
+        process.stop()
+
+
+def _wait_until_ready(process: EngineProcess, client: Client, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    pause = POLL
+    while not client.healthy():
+        status = process.wait(pause)
+        if status is not None:
+            raise died(process.log(), status, "while loading")
+        if time.monotonic() > deadline:
+            raise _timeout(f"llama.cpp was not ready after {seconds:g} s", process.log())
+        pause = min(pause * 1.5, 0.5)
+    if process.status is not None:
+        raise died(process.log(), process.status, "while loading")
+
+
+def _timeout(text: str, log: str) -> EngineFailure:
+    return EngineFailure(TIMEOUT, text, tip="give it more time (--timeout) or less work (--n-predict)", log=log)
+
+
+def _field(reply: Any, name: str, kind: type) -> Any:
+    value = reply.get(name) if isinstance(reply, dict) else None
+    if not isinstance(value, kind):
+        raise EngineFailure(REQUEST, f"llama.cpp sent a reply without the field {name}", tip="use a newer llama.cpp")
+    return value

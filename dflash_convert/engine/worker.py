@@ -1,0 +1,49 @@
+"""The embedded engine's process: xllamacpp's server on a loopback port, until it is ended.
+
+It reads its settings as JSON from the environment variable ``DFLASH_ENGINE_CONFIG``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from typing import Any
+
+CONFIG = "DFLASH_ENGINE_CONFIG"
+
+
+def main() -> None:
+    import xllamacpp
+
+    config = json.loads(os.environ.pop(CONFIG))
+    server = xllamacpp.Server(server_params(xllamacpp, config))
+    threading.Event().wait()
+    del server
+
+
+def server_params(xllamacpp: Any, config: dict[str, Any]) -> Any:
+    """xllamacpp's CommonParams from the settings that :mod:`dflash_convert.engine.embedded` writes."""
+    params = xllamacpp.CommonParams()
+    params.model.path = config["target"]
+    params.hostnames = ["127.0.0.1"]
+    params.port = config["port"]
+    params.api_keys = [config["api_key"]]
+    params.ui = False
+    params.n_parallel = 1
+    params.n_ctx = config["ctx_size"]
+    params.verbosity = config["verbosity"]
+    params.cache_ram_mib = 0
+    if config["threads"]:
+        params.cpuparams.n_threads = config["threads"]
+        params.cpuparams_batch.n_threads = config["threads"]
+    if config["gpu_layers"] is not None:
+        params.n_gpu_layers = config["gpu_layers"]
+    if config["drafter"]:
+        kinds = xllamacpp.common_speculative_type.__members__
+        params.speculative.types = [kinds[config["spec_type"]]]
+        params.speculative.draft.mparams.path = config["drafter"]
+        params.speculative.draft.n_max = config["n_max"]
+        params.speculative.draft.cache_type_k = xllamacpp.ggml_type.GGML_TYPE_F16
+        params.speculative.draft.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F16
+    return params
