@@ -40,3 +40,43 @@ def show_notes(notes: Iterable[Note], *, quiet: bool = False) -> None:
 def progress_wanted(quiet: bool) -> bool:
     """Progress bars only on a terminal."""
     return not quiet and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def type_options(command: F) -> F:
+    """The recipe's options; the command receives them as one ``types`` argument."""
+    import functools
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, **given: Any) -> Any:
+        from dflash_convert.plan import TypeOptions
+
+        given["types"] = TypeOptions(
+            pure=given.pop("pure"),
+            strict=given.pop("strict"),
+            output_type=_upper(given.pop("output_tensor_type")),
+            embedding_type=_upper(given.pop("token_embedding_type")),
+            overrides=tuple(_override(text) for text in given.pop("tensor_type")),
+        )
+        return command(*args, **given)
+
+    wrapped: Any = wrapper
+    for option in (
+        click.option("--output-tensor-type", metavar="TYPE", help="Type of output.weight."),
+        click.option("--token-embedding-type", metavar="TYPE", help="Type of token_embd.weight."),
+        click.option("--tensor-type", multiple=True, metavar="REGEX=TYPE", help="Type of matching tensors; repeat."),
+        click.option("--pure", is_flag=True, help="One type for every matrix, no mixture."),
+        click.option("--strict", is_flag=True, help="Refuse fallback types instead of listing them."),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]
+
+
+def _upper(name: str | None) -> str | None:
+    return None if name is None else name.upper()
+
+
+def _override(text: str) -> tuple[str, str]:
+    pattern, _, kind = text.rpartition("=")
+    if not pattern:
+        raise click.BadParameter(f"{text!r} is not REGEX=TYPE", param_hint="--tensor-type")
+    return pattern, kind.upper()

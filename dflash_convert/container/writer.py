@@ -148,11 +148,11 @@ class GgufOutput:
     is not overwritten).  All failures of the disk become :class:`OutputError`.
     """
 
-    def __init__(self, path: Path, keys: Sequence[KV], tensors: Sequence[Entry], *, force: bool = False) -> None:
+    def __init__(self, path: Path, tensors: Sequence[Entry], plan: Layout, *, force: bool = False) -> None:
         self.path = path
         self._entries = list(tensors)
+        self._offsets, self._size = plan.offsets, plan.size
         self._force = force
-        self.layout = layout(keys, tensors)
         check_output_path(path, force=force)
         self._temporary: str | None = None
         self._fd = -1
@@ -162,7 +162,7 @@ class GgufOutput:
             with _disk_errors(path):
                 self._open()
                 self._reserve()
-                self.write_at(0, self.layout.header)
+                self.write_at(0, plan.header)
         except BaseException:
             self.close()
             raise
@@ -180,7 +180,7 @@ class GgufOutput:
 
     def offset(self, name: str) -> int:
         """Where tensor ``name`` begins, in bytes from the start of the file."""
-        return self.layout.offsets[name]
+        return self._offsets[name]
 
     def write_at(self, offset: int, data: ReadableBuffer) -> None:
         """Write all of ``data`` at ``offset``, however short the single writes are."""
@@ -224,12 +224,12 @@ class GgufOutput:
         """Take the space now, so that a full disk is known before the work."""
         if hasattr(os, "posix_fallocate"):
             try:
-                os.posix_fallocate(self._fd, 0, self.layout.size)
+                os.posix_fallocate(self._fd, 0, self._size)
                 return
             except OSError as error:
                 if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                     raise
-        os.ftruncate(self._fd, self.layout.size)
+        os.ftruncate(self._fd, self._size)
 
     def _read_back(self) -> None:
         if self._temporary is not None:
@@ -237,7 +237,7 @@ class GgufOutput:
         else:
             name = Path(f"/proc/self/fd/{self._fd}")
         found = open_gguf(name)
-        expected = [(e.name, e.shape, e.type, self.layout.offsets[e.name]) for e in self._entries]
+        expected = [(e.name, e.shape, e.type, self._offsets[e.name]) for e in self._entries]
         if [(t.name, t.shape, t.type, t.offset) for t in found.tensors.values()] != expected:
             raise OutputError(f"{self.path}: what was written does not read back as planned")
 

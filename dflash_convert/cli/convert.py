@@ -1,0 +1,165 @@
+"""dflash-convert [convert] DRAFTER --target-model-dir TARGET"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dflash_convert.cli.common import (
+    json_option,
+    progress_wanted,
+    say,
+    show_notes,
+    type_options,
+    verbosity_options,
+)
+
+if TYPE_CHECKING:
+    from dflash_convert.convert import Conversion, Written
+
+
+@click.command("convert")
+@click.argument("drafter")
+@click.option("--target-model-dir", "target", metavar="TARGET", help="The target: a directory or a Hub id. Required.")
+@click.option("-t", "--outtype", "outtypes", multiple=True, default=("auto",), help="Output type; repeat for several.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Output file, or directory for the default names."
+)
+@click.option("--dry-run", is_flag=True, help="Print the plan and write nothing.")
+@click.option("--force", is_flag=True, help="Replace an existing output.")
+@click.option("--plain", is_flag=True, help="Exactly the reference converter's file: no extra keys.")
+@click.option("--model-name", help="general.name of the drafter.")
+@click.option("--target-name", help="The target's name in default file names.")
+@click.option("--pre", help="Pre-tokenizer name, when it cannot be recognised.")
+@click.option("--tokenizer-model", metavar="FILE|REPO", help="A tokenizer.model for a target that lacks it.")
+@type_options
+@click.option("--threads", type=click.IntRange(1), help="Worker processes; default: all cores.")
+@json_option
+@verbosity_options
+def command(drafter: str, target: str | None, **given: Any) -> None:
+    """Convert a drafter checkpoint to GGUF for llama.cpp.
+
+    DRAFTER is a directory or a Hub id (owner/name[@revision]). One file is written for each -t, in one pass
+    over the weights.
+    """
+    from dflash_convert import convert
+    from dflash_convert.errors import UsageError
+
+    if target is None:
+        raise UsageError(
+            "--target-model-dir is missing: a drafter borrows its target's tokenizer",
+            tip="give the directory or Hub id of the model this drafter was trained for, for example Qwen/Qwen3-8B",
+        )
+    quiet = given["quiet"]
+    options = convert.Options(
+        outtypes=given["outtypes"],
+        types=given["types"],
+        model_name=given["model_name"],
+        target_name=given["target_name"],
+        pre=given["pre"],
+        tokenizer_model=given["tokenizer_model"] and Path(given["tokenizer_model"]),
+        plain=given["plain"],
+    )
+    conversion = convert.prepare(_source(drafter), _source(target), options)
+    paths = convert.output_paths(conversion, given["output"])
+    if given["dry_run"]:
+        _print_plan(conversion, paths, given["as_json"])
+        return
+    written = _write(conversion, paths, given)
+    _summary(conversion, written, quiet)
+    if given["as_json"]:
+        click.echo(json.dumps([_result(w) for w in written], indent=1))
+    else:
+        for one in written:
+            click.echo(one.path)
+
+
+def _source(spec: str) -> Any:
+    from dflash_convert.convert import Source
+
+    return Source(Path(spec))
+
+
+def _write(conversion: Conversion, paths: list[Path], given: dict[str, Any]) -> list[Written]:
+    from tqdm import tqdm
+
+    from dflash_convert.convert import write
+
+    total = sum(t.shape[-1] * max(1, _rows(t.shape)) for t in conversion.description.tensors)
+    show = progress_wanted(given["quiet"])
+    with tqdm(total=total, unit=" weights", unit_scale=True, disable=not show, desc="converting") as bar:
+        return write(conversion, paths, force=given["force"], threads=given["threads"], progress=bar.update)
+
+
+def _rows(shape: tuple[int, ...]) -> int:
+    count = 1
+    for n in shape[:-1]:
+        count *= n
+    return count
+
+
+def _summary(conversion: Conversion, written: list[Written], quiet: bool) -> None:
+    d, v = conversion.description, conversion.vocabulary
+    taps = ", ".join(str(t - 1) for t in d.taps)
+    say(
+        f"{d.family} drafter: block {d.block_size}, taps after target layers {taps}, mask token {d.mask_token_id}",
+        quiet=quiet,
+    )
+    say(
+        f"target {conversion.target_name}: {v.model} vocabulary of {v.size} tokens, "
+        f"pre-tokenizer {v.pre} ({v.pre_source})",
+        quiet=quiet,
+    )
+    show_notes(conversion.notes, quiet=quiet)
+    for plan in conversion.files:
+        for text in plan.fallbacks:
+            say(f"  fallback: {text}", quiet=quiet)
+    for one in written:
+        kinds = ", ".join(f"{n} {kind}" for kind, n in one.tensor_types.items())
+        say(f"{one.path}: {one.nbytes / 1e6:,.1f} MB, {kinds}, {one.seconds:.1f} s", quiet=quiet)
+    say(f"run it: {_command(conversion, written[0].path)}", quiet=quiet)
+
+
+def _command(conversion: Conversion, path: Path) -> str:
+    from dflash_convert.naming import max_drafts, server_command
+
+    d = conversion.description
+    anchor = next((kv.value for kv in d.late_keys if kv.name.endswith(".sample_from_anchor")), True)
+    n_max = max_drafts(d.family, d.block_size, anchor) if d.block_size else 3
+    return server_command(f"{conversion.target_name}.gguf", path, d.family, n_max)
+
+
+def _result(one: Written) -> dict[str, Any]:
+    return {
+        "path": str(one.path),
+        "type": one.outtype,
+        "bytes": one.nbytes,
+        "tensor_types": one.tensor_types,
+        "seconds": round(one.seconds, 3),
+    }
+
+
+def _print_plan(conversion: Conversion, paths: list[Path], as_json: bool) -> None:
+    from dflash_convert.container.writer import layout
+    from dflash_convert.plan import plan_to_json, shown_value
+
+    plans = []
+    for plan, path in zip(conversion.files, paths, strict=True):
+        size = layout(plan.keys, plan.entries).size
+        plans.append(plan_to_json(plan, size - plan.padded_bytes) | {"path": str(path)})
+        if as_json:
+            continue
+        click.echo(f"{path}  {plan.outtype}  {size} bytes")
+        for kv in plan.keys:
+            click.echo(f"  {kv.name} = {shown_value(kv)}")
+        for tensor, kind in plan.tensors:
+            shape = " x ".join(map(str, tensor.shape))
+            source = ", ".join(s.name for s in tensor.sources) or tensor.transform
+            click.echo(f"  {tensor.name:<36} {kind.name:<6} {shape:<16} <- {source}")
+    if as_json:
+        click.echo(json.dumps(plans, indent=1, ensure_ascii=False))
+    else:
+        show_notes(conversion.notes)

@@ -1,0 +1,199 @@
+"""The main job as functions: read and plan (`prepare`), then write (`write`).  Nothing is printed here."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dflash_convert import __version__
+from dflash_convert.checkpoint import Checkpoint, open_checkpoint, read_config
+from dflash_convert.container.types import KV, ValueType, array, string
+from dflash_convert.container.writer import GgufOutput, check_output_path, check_space, layout
+from dflash_convert.encode import Place, make_jobs, run_jobs
+from dflash_convert.errors import ConfigError, UsageError
+from dflash_convert.families import describe
+from dflash_convert.families.common import Description
+from dflash_convert.metadata import general_keys
+from dflash_convert.naming import default_name
+from dflash_convert.notes import Note
+from dflash_convert.plan import FilePlan, TypeOptions, notes_of, plan_file, resolve_outtype
+
+if TYPE_CHECKING:
+    from dflash_convert.vocab import Vocabulary
+
+
+@dataclass(frozen=True)
+class Options:
+    """Choices of a conversion; None means what the checkpoint says."""
+
+    outtypes: tuple[str, ...] = ("auto",)
+    types: TypeOptions = field(default_factory=TypeOptions)
+    model_name: str | None = None
+    target_name: str | None = None
+    pre: str | None = None
+    tokenizer_model: Path | None = None
+    plain: bool = False
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a drafter or target came from; ``path`` is local, the rest is provenance for the file."""
+
+    path: Path
+    repository: str | None = None
+    revision: str | None = None
+
+    @property
+    def name(self) -> str:
+        return (self.repository or self.path.resolve().name).rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """Everything decided, nothing written."""
+
+    description: Description
+    vocabulary: Vocabulary
+    files: tuple[FilePlan, ...]
+    checkpoint: Checkpoint
+    target_name: str
+    notes: tuple[Note, ...]
+
+    def default_paths(self, directory: Path) -> list[Path]:
+        return [directory / default_name(self.description.family, self.target_name, f.outtype) for f in self.files]
+
+
+@dataclass(frozen=True)
+class Written:
+    """One finished output file."""
+
+    path: Path
+    outtype: str
+    nbytes: int
+    tensor_types: dict[str, int]
+    seconds: float
+
+
+def prepare(drafter: Source, target: Source, options: Options) -> Conversion:
+    """Read config, headers and tokenizer; decide every key and tensor of every output."""
+    from dflash_convert.vocab import load_vocabulary
+
+    checkpoint = open_checkpoint(drafter.path)
+    target_config = _target_config(target.path)
+    description = describe(checkpoint, target_config)
+    vocabulary = load_vocabulary(
+        target.path,
+        vocab_size=description.vocab_size,
+        pre=options.pre,
+        tokenizer_model=options.tokenizer_model,
+        plain=options.plain,
+        eagle3=description.eagle3_vocab,
+    )
+    name = options.model_name or (drafter.name if drafter.repository else None)
+    general = general_keys(description.architecture, drafter.path, (t.shape for t in description.tensors), name)
+    tokenizer = vocabulary.keys(description.mask_token_id)
+    target_name = options.target_name or target.name
+    extra = [] if options.plain else provenance_keys(drafter, target, target_name, description)
+    files = []
+    for outtype in dict.fromkeys(resolve_outtype(o, description.tensors) for o in options.outtypes):
+        files.append(plan_file(description, outtype, general, tokenizer, extra, options.types))
+    notes = (*notes_of(description), *vocabulary.notes)
+    return Conversion(description, vocabulary, tuple(files), checkpoint, target_name, notes)
+
+
+def _target_config(directory: Path) -> dict[str, object]:
+    try:
+        return read_config(directory)
+    except ConfigError as error:
+        raise ConfigError(f"target: {error}", tip=error.tip) from None
+
+
+def provenance_keys(drafter: Source, target: Source, target_name: str, description: Description) -> list[KV]:
+    """What the file was made from and for; same inputs give the same keys on every machine."""
+    keys = [
+        string("dflash_convert.version", __version__),
+        string("dflash_convert.family", description.family),
+        string("dflash_convert.drafter.config_sha256", _sha256(drafter.path / "config.json")),
+        string("dflash_convert.target.name", target_name),
+    ]
+    for role, source in (("drafter", drafter), ("target", target)):
+        if source.repository:
+            keys.append(string(f"dflash_convert.{role}.repository", source.repository))
+        if source.revision:
+            keys.append(string(f"dflash_convert.{role}.revision", source.revision))
+    for name in ("tokenizer.json", "tokenizer.model", "tekken.json", "tiktoken.model"):
+        if (target.path / name).is_file():
+            keys.append(string("dflash_convert.target.tokenizer_sha256", _sha256(target.path / name)))
+            break
+    if description.taps:
+        keys.append(array("dflash_convert.source_taps", ValueType.INT32, [t - 1 for t in description.taps]))
+    return keys
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def output_paths(conversion: Conversion, output: Path | None) -> list[Path]:
+    """The outputs' names: ``output`` is a file (for one type), a directory, or None for the working directory."""
+    if output is None:
+        return conversion.default_paths(Path())
+    if output.is_dir():
+        return conversion.default_paths(output)
+    if len(conversion.files) > 1:
+        raise UsageError(
+            f"{output} is one file, but {len(conversion.files)} types were asked for", tip="give a directory to -o"
+        )
+    return [output]
+
+
+def write(
+    conversion: Conversion,
+    paths: Sequence[Path],
+    *,
+    force: bool = False,
+    threads: int | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> list[Written]:
+    """Write every output in one pass over the weights; on any error no output path has changed."""
+    begin = time.monotonic()
+    inputs = [conversion.checkpoint.directory / "config.json", *conversion.checkpoint.files]
+    for path in paths:
+        check_output_path(path, force=force, inputs=inputs)
+    with ExitStack() as stack:
+        layouts = [layout(plan.keys, plan.entries) for plan in conversion.files]
+        check_space(paths[0].parent, sum(each.size for each in layouts))
+        outputs = [
+            stack.enter_context(GgufOutput(path, plan.entries, each, force=force))
+            for path, plan, each in zip(paths, conversion.files, layouts, strict=True)
+        ]
+        del layouts
+        jobs = []
+        kinds = [{plan.name: kind.name for plan, kind in file.tensors} for file in conversion.files]
+        for plan in conversion.description.tensors:
+            places = [Place(o.fileno(), o.offset(plan.name), k[plan.name]) for o, k in zip(outputs, kinds, strict=True)]
+            jobs += make_jobs(plan, tuple(places))
+        run_jobs(jobs, threads, progress)
+        for output in outputs:
+            output.commit()
+    seconds = time.monotonic() - begin
+    return [
+        Written(path, plan.outtype, path.stat().st_size, count_types(plan), seconds)
+        for path, plan in zip(paths, conversion.files, strict=True)
+    ]
+
+
+def count_types(plan: FilePlan) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for _, kind in plan.tensors:
+        counts[kind.name] = counts.get(kind.name, 0) + 1
+    return counts

@@ -1,0 +1,272 @@
+"""Encode planned tensors into their places: in this process when small, else in worker processes.
+
+Every place is known before the work starts, so a worker reads its rows, encodes them for each output and
+writes them where they belong; no tensor data crosses between processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from dflash_convert import errors
+from dflash_convert.checkpoint import Reader, SourceTensor
+from dflash_convert.errors import DflashError, OutputError
+from dflash_convert.families.common import TensorPlan
+
+JOB_ELEMENTS = 1 << 23  # work of tens of milliseconds: long against a round trip, short against the whole
+SMALL = 1 << 25  # elements below which starting workers costs more than it saves
+CHUNK = 1 << 18
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor goes in one output: an open file, the tensor's offset in it, its type's name."""
+
+    fd: int
+    offset: int
+    type: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """Rows ``start`` to ``stop`` of one tensor, for every output."""
+
+    plan: TensorPlan
+    start: int
+    stop: int
+    places: tuple[Place, ...]
+
+    @property
+    def elements(self) -> int:
+        return (self.stop - self.start) * self.plan.shape[-1]
+
+
+def make_jobs(plan: TensorPlan, places: tuple[Place, ...]) -> list[Job]:
+    """Split a tensor into jobs of about JOB_ELEMENTS, at boundaries its transform allows."""
+    from dflash_convert.transforms import granularity, row_count
+
+    rows, step = row_count(plan.shape), granularity(plan)
+    per_job = max(step, JOB_ELEMENTS // plan.shape[-1] // step * step)
+    return [Job(plan, at, min(at + per_job, rows), places) for at in range(0, rows, per_job)]
+
+
+class Encoders:
+    """Runs jobs with buffers and encoders that live as long as it does."""
+
+    def __init__(self) -> None:
+        from dflash_convert.transforms import RowSource
+
+        self._reader = Reader()
+        self._source = RowSource(self._reader)
+        self._encoders: dict[str, Any] = {}
+        self._out: Any = None
+
+    def close(self) -> None:
+        self._reader.__exit__()
+
+    def run(self, job: Job) -> None:
+        from dflash_convert.transforms import granularity
+
+        step = granularity(job.plan)
+        chunk = max(step, CHUNK // job.plan.shape[-1] // step * step)
+        for start in range(job.start, job.stop, chunk):
+            stop = min(start + chunk, job.stop)
+            rows = self._source.rows(job.plan, start, stop)
+            for place in job.places:
+                data, nbytes = self._encode(job.plan, rows, place.type, start)
+                write(place.fd, data, place.offset + start * nbytes)
+
+    def _encode(self, plan: TensorPlan, rows: Any, type_name: str, start: int) -> tuple[Any, int]:
+        """(encoded rows, bytes per row); the array is valid until the next call."""
+        import numpy as np
+
+        import quant
+
+        if type_name == "I64":
+            return rows, rows.shape[1] * 8
+        encoder = self._encoders.get(type_name)
+        if encoder is None or encoder.row_length != rows.shape[1]:
+            encoder = self._encoders[type_name] = quant.Encoder(type_name, rows.shape[1])
+        need = rows.shape[0] * encoder.row_nbytes
+        if self._out is None or self._out.size < need:
+            self._out = np.empty(need, dtype=np.uint8)
+        out = self._out[:need].reshape(rows.shape[0], encoder.row_nbytes)
+        try:
+            encoder.encode(np.ascontiguousarray(rows), out)
+        except quant.QuantError as error:
+            raise _named(plan, start, error) from None
+        return out, encoder.row_nbytes
+
+
+def _named(plan: TensorPlan, start: int, error: Any) -> errors.CheckpointError:
+    source = plan.sources[0] if plan.sources else None
+    where = f"{source.file.name}: tensor {source.name!r}" if source else f"tensor {plan.name!r}"
+    row = "" if error.row is None else f", row {start + error.row}"
+    reason = {"NonFiniteError": "holds NaN or Inf", "ScaleOverflowError": "is too large for the output type"}
+    text = reason.get(type(error).__name__, str(error))
+    return errors.CheckpointError(f"{where}{row} {text}", tip="the checkpoint is damaged or was trained to overflow")
+
+
+def write(fd: int, data: Any, offset: int) -> None:
+    from dflash_convert.container.writer import TIPS, pwrite_all
+
+    try:
+        pwrite_all(fd, data, offset)
+    except OSError as error:
+        raise OutputError(f"writing failed: {error.strerror}", tip=TIPS.get(error.errno or 0)) from error
+
+
+def run_jobs(jobs: Sequence[Job], threads: int | None, progress: Progress) -> None:
+    """Run all jobs; ``progress`` receives the elements done.  The first error stops everything."""
+    workers = min(threads or os.cpu_count() or 1, len(jobs))
+    if workers <= 1 or (threads is None and sum(job.elements for job in jobs) < SMALL):
+        _run_here(jobs, progress)
+        return
+    local = [job for job in jobs if job.plan.constant is not None]
+    _run_here(local, progress)
+    _run_workers([job for job in jobs if job.plan.constant is None], workers, progress)
+
+
+def _run_here(jobs: Sequence[Job], progress: Progress) -> None:
+    encoders = Encoders()
+    try:
+        for job in jobs:
+            encoders.run(job)
+            progress(job.elements)
+    finally:
+        encoders.close()
+
+
+def _run_workers(jobs: Sequence[Job], count: int, progress: Progress) -> None:
+    waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
+    for job in jobs:
+        waiting.put(job)
+    fds = sorted({place.fd for job in jobs for place in job.places})
+    done: queue.SimpleQueue[int | BaseException | None] = queue.SimpleQueue()
+    workers = [_start(fds) for _ in range(count)]
+    threads = [threading.Thread(target=_feed, args=(w, waiting, done), daemon=True) for w in workers]
+    try:
+        for thread in threads:
+            thread.start()
+        running = count
+        while running:
+            event = done.get()
+            if event is None:
+                running -= 1
+            elif isinstance(event, BaseException):
+                raise event
+            else:
+                progress(event)
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+        for thread in threads:
+            thread.join()
+        for worker in workers:
+            for pipe in (worker.stdin, worker.stdout):
+                if pipe:
+                    pipe.close()
+
+
+def _start(fds: list[int]) -> subprocess.Popen[str]:
+    root = str(Path(__file__).resolve().parent.parent)
+    path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH", "")) if p)
+    return subprocess.Popen(
+        [sys.executable, "-m", "dflash_convert.encode"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        pass_fds=fds,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
+    )
+
+
+def _feed(
+    worker: subprocess.Popen[str],
+    waiting: queue.SimpleQueue[Job],
+    done: queue.SimpleQueue[int | BaseException | None],
+) -> None:
+    """Give one worker a job at a time until none is left."""
+    try:
+        while True:
+            try:
+                job = waiting.get_nowait()
+            except queue.Empty:
+                break
+            reply = _ask(worker, job)
+            if "error" in reply:
+                kind = getattr(errors, reply["error"], DflashError)
+                done.put(kind(reply["message"], tip=reply["tip"]))
+                break
+            done.put(job.elements)
+    except (OSError, ValueError) as error:
+        done.put(DflashError(f"a worker process ended unexpectedly ({error})"))
+    done.put(None)
+
+
+def _ask(worker: subprocess.Popen[str], job: Job) -> dict[str, Any]:
+    if worker.stdin is None or worker.stdout is None:
+        raise ValueError("no pipe")
+    worker.stdin.write(json.dumps(job_to_json(job)) + "\n")
+    worker.stdin.flush()
+    line = worker.stdout.readline()
+    if not line:
+        raise ValueError(f"exit status {worker.wait()}")
+    reply: dict[str, Any] = json.loads(line)
+    return reply
+
+
+def job_to_json(job: Job) -> dict[str, Any]:
+    plan = job.plan
+    return {
+        "name": plan.name,
+        "shape": plan.shape,
+        "transform": plan.transform,
+        "argument": plan.argument,
+        "sources": [[s.name, str(s.file), s.dtype, s.shape, s.offset, s.nbytes] for s in plan.sources],
+        "rows": [job.start, job.stop],
+        "places": [[p.fd, p.offset, p.type] for p in job.places],
+    }
+
+
+def job_from_json(data: dict[str, Any]) -> Job:
+    sources = tuple(
+        SourceTensor(name, Path(file), dtype, tuple(shape), offset, nbytes)
+        for name, file, dtype, shape, offset, nbytes in data["sources"]
+    )
+    plan = TensorPlan(data["name"], tuple(data["shape"]), sources, data["transform"], data["argument"])
+    start, stop = data["rows"]
+    return Job(plan, start, stop, tuple(Place(*place) for place in data["places"]))
+
+
+def work(requests: IO[str], replies: IO[str]) -> None:
+    """A worker's life: one JSON job a line, one JSON reply a line, until the input ends."""
+    encoders = Encoders()
+    for line in requests:
+        try:
+            encoders.run(job_from_json(json.loads(line)))
+            reply: dict[str, Any] = {"ok": True}
+        except DflashError as error:
+            reply = {"error": type(error).__name__, "message": str(error), "tip": error.tip}
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
+
+
+if __name__ == "__main__":
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; it kills its workers
+    work(sys.stdin, sys.stdout)

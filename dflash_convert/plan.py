@@ -1,0 +1,196 @@
+"""The conversion plan: every key, tensor, type and byte of the output, decided before a weight is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dflash_convert.container.types import ALIGNMENT, BLOCK, KV, TensorType, tensor_nbytes, u32
+from dflash_convert.container.writer import Entry
+from dflash_convert.errors import CheckpointError, UsageError
+from dflash_convert.families.common import Description, TensorPlan
+from dflash_convert.notes import Note
+
+FLOAT_DTYPES = {"BF16": TensorType.BF16, "F16": TensorType.F16, "F32": TensorType.F32, "F64": TensorType.F32}
+INTEGER_TENSORS = {"d2t": TensorType.I64}
+QUANTIZATION_VERSION = 2
+
+# types the reference converter writes itself; all others are llama-quantize's recipe on the unquantized file
+DIRECT = {"F32": 0, "F16": 1, "BF16": 32, "Q8_0": 7}
+
+
+@dataclass(frozen=True)
+class TypeOptions:
+    """How the recipe may be overruled; types are spelled as ggml spells them."""
+
+    pure: bool = False
+    strict: bool = False
+    output_type: str | None = None
+    embedding_type: str | None = None
+    overrides: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def any(self) -> bool:
+        return self.pure or bool(self.output_type or self.embedding_type or self.overrides)
+
+
+@dataclass(frozen=True)
+class FilePlan:
+    """One output file: keys and tensors in file order, each tensor with its type."""
+
+    outtype: str
+    keys: tuple[KV, ...] = field(repr=False)
+    tensors: tuple[tuple[TensorPlan, TensorType], ...] = field(repr=False)
+    fallbacks: tuple[str, ...] = ()
+
+    @property
+    def entries(self) -> list[Entry]:
+        return [Entry(plan.name, plan.shape, kind) for plan, kind in self.tensors]
+
+    @property
+    def padded_bytes(self) -> int:
+        """Bytes of the tensor section, each tensor padded."""
+        return sum(-(-tensor_nbytes(kind, plan.shape) // ALIGNMENT) * ALIGNMENT for plan, kind in self.tensors)
+
+
+def resolve_outtype(name: str, tensors: Sequence[TensorPlan]) -> str:
+    """'auto' is the dtype of the first matrix; other names are upper-cased and checked."""
+    from quant.recipe import FTYPES
+
+    upper = name.upper()
+    if upper == "AUTO":
+        kinds = [t.sources[0].dtype for t in tensors if t.sources and len(t.shape) > 1]
+        return FLOAT_DTYPES[kinds[0]].name if kinds and kinds[0] in FLOAT_DTYPES else "BF16"
+    if upper not in FTYPES:
+        raise UsageError(f"unknown output type {name!r}", tip="one of auto, " + ", ".join(t.lower() for t in FTYPES))
+    return upper
+
+
+def plan_file(
+    description: Description,
+    outtype: str,
+    general: Sequence[KV],
+    tokenizer: Sequence[KV],
+    extra: Sequence[KV],
+    options: TypeOptions,
+) -> FilePlan:
+    """Keys and types of one output; ``outtype`` is resolved already."""
+    quantized = outtype not in DIRECT or options.any
+    if quantized:
+        typed, fallbacks, file_type = _recipe(description, outtype, options)
+    else:
+        typed, fallbacks = _direct(description.tensors, outtype)
+        file_type = DIRECT[outtype]
+    if fallbacks and options.strict:
+        raise CheckpointError(f"{outtype} does not fit every tensor: {'; '.join(fallbacks)}", tip="leave --strict out")
+    type_key = u32("general.file_type", file_type)
+    version = u32("general.quantization_version", QUANTIZATION_VERSION)
+    if quantized:  # llama-quantize sets these two anew, which moves them to the end
+        keys = [*general, *description.keys, *description.late_keys, *tokenizer, version, type_key]
+    else:
+        keys = [*general, *description.keys, type_key, *description.late_keys, version, *tokenizer]
+    return FilePlan(outtype, (*keys, *extra), tuple(typed), tuple(fallbacks))
+
+
+def base_type(plan: TensorPlan) -> TensorType | None:
+    """A type that no output type changes: integers, vectors, norms and what is not a weight stay exact."""
+    if plan.name in INTEGER_TENSORS:
+        return INTEGER_TENSORS[plan.name]
+    if len(plan.shape) <= 1 or plan.name.endswith("_norm.weight") or not plan.name.endswith(".weight"):
+        return TensorType.F32
+    return None
+
+
+def _direct(tensors: Sequence[TensorPlan], outtype: str) -> tuple[list[tuple[TensorPlan, TensorType]], list[str]]:
+    """f32, f16, bf16 and q8_0 as convert_hf_to_gguf chooses them: rows that do not fit become F16."""
+    wanted = TensorType[outtype]
+    typed, fallbacks = [], []
+    for plan in tensors:
+        fixed = base_type(plan)
+        kind = wanted if fixed is None else fixed
+        if plan.shape[-1] % BLOCK[kind][0]:
+            fallbacks.append(f"{plan.name} has rows of {plan.shape[-1]}: F16 instead of {kind.name}")
+            kind = TensorType.F16
+        typed.append((plan, kind))
+    return typed, fallbacks
+
+
+def _recipe(
+    description: Description, outtype: str, options: TypeOptions
+) -> tuple[list[tuple[TensorPlan, TensorType]], list[str], int]:
+    """llama-quantize's choice, on what an unquantized file would hold."""
+    from quant.recipe import FTYPES, assign
+
+    ordered = sorted(description.tensors, key=lambda plan: quantize_order(plan.name))
+    decisions = assign(
+        [(plan.name, plan.shape) for plan in ordered],
+        outtype,
+        pure=options.pure,
+        output_type=options.output_type,
+        token_embedding_type=options.embedding_type,
+        overrides=options.overrides,
+    )
+    typed, fallbacks = [], []
+    for plan, decision in zip(ordered, decisions, strict=True):
+        fixed = base_type(plan)
+        kind = unquantized_type(plan) if fixed is None else fixed
+        if decision.type is not None:
+            kind = TensorType[decision.type]
+        if decision.fallback_from is not None:
+            fallbacks.append(
+                f"{plan.name} has rows of {plan.shape[-1]}: {kind.name} instead of {decision.fallback_from}"
+            )
+        typed.append((plan, kind))
+    return typed, fallbacks, FTYPES[outtype]
+
+
+def unquantized_type(plan: TensorPlan) -> TensorType:
+    """What a weight stays when the recipe leaves it alone: the checkpoint's own format."""
+    return FLOAT_DTYPES.get(plan.sources[0].dtype, TensorType.BF16) if plan.sources else TensorType.F32
+
+
+def quantize_order(name: str) -> tuple[int, str]:
+    """llama-quantize writes tensors outside the blocks first, then block by block, each by name."""
+    found = re.match(r"blk\.(\d+)\.", name)
+    return (int(found.group(1)) if found else -1, name)
+
+
+def plan_to_json(plan: FilePlan, header_bytes: int) -> dict[str, Any]:
+    """The plan as data: what --dry-run --json prints."""
+    return {
+        "outtype": plan.outtype,
+        "bytes": header_bytes + plan.padded_bytes,
+        "keys": [{"name": kv.name, "type": kv.type.name, "value": shown_value(kv)} for kv in plan.keys],
+        "tensors": [
+            {
+                "name": p.name,
+                "shape": list(p.shape),
+                "type": k.name,
+                "bytes": tensor_nbytes(k, p.shape),
+                "sources": [s.name for s in p.sources],
+                "transform": p.transform,
+            }
+            for p, k in plan.tensors
+        ],
+        "fallbacks": list(plan.fallbacks),
+    }
+
+
+def shown_value(kv: KV, limit: int = 16) -> Any:
+    """A key's value fit to print: long arrays as a count, long strings shortened."""
+    if kv.item is not None:
+        return list(kv.value) if len(kv.value) <= limit else f"{len(kv.value)} items"
+    if isinstance(kv.value, str) and len(kv.value) > 80:
+        return kv.value[:77] + "..."
+    return kv.value
+
+
+def notes_of(description: Description) -> list[Note]:
+    """The description's notes and its skipped tensors, one note per reason."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in description.skipped:
+        by_reason.setdefault(reason, []).append(name)
+    skipped = [Note("skipped", f"{', '.join(names)}: {reason}") for reason, names in by_reason.items()]
+    return [*description.notes, *skipped]
