@@ -1,0 +1,104 @@
+"""Reading the target's tokenizer files: bounded, and with one sentence for every way they can be bad."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dflash_convert.errors import TokenizerError
+
+MAX_BYTES = 512 << 20  # the largest tokenizer.json in the field is 35 MB
+EXPECTED = "tokenizer.json, tokenizer.model, tekken.json, *.tiktoken, tiktoken.model, or vocab.json with merges.txt"
+LFS = b"version https://git-lfs.github.com/spec/"
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Without the cyclic collector a 500,000-element JSON parses twice as fast; nothing cyclic is built."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class TokenizerFiles:
+    """The files of one target directory; remembers the SHA-256 of each file it has read."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.hashes: dict[str, str] = {}
+        if not directory.is_dir():
+            raise TokenizerError(f"{directory}: the target directory does not exist")
+
+    def has(self, name: str) -> bool:
+        return (self.directory / name).is_file()
+
+    def names(self, limit: int = 12) -> str:
+        """What the directory holds, for a message."""
+        found = sorted(entry.name for entry in self.directory.iterdir())
+        shown = ", ".join(found[:limit]) + (f" and {len(found) - limit} more" if len(found) > limit else "")
+        return shown or "nothing"
+
+    def glob(self, pattern: str) -> list[Path]:
+        return sorted(path for path in self.directory.glob(pattern) if path.is_file())
+
+    def read(self, name: str) -> bytes:
+        """The whole file; refuses files that are far too large and Git LFS pointers."""
+        path = self.directory / name
+        try:
+            size = path.stat().st_size
+            if size > MAX_BYTES:
+                raise TokenizerError(f"{path}: {size} bytes are too many for a tokenizer file")
+            data = path.read_bytes()
+        except OSError as error:
+            raise TokenizerError(f"{path}: cannot be read ({error.strerror})") from error
+        if data.startswith(LFS):
+            raise TokenizerError(
+                f"{path}: a Git LFS pointer, not the file itself", tip="Fetch the file (git lfs pull) and try again."
+            )
+        self.hashes[name] = hashlib.sha256(data).hexdigest()
+        return data
+
+    def text(self, name: str) -> str:
+        try:
+            return self.read(name).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise TokenizerError(f"{self.directory / name}: not UTF-8 at byte {error.start}") from error
+
+    def json(self, name: str) -> dict[str, Any]:
+        """A JSON object, or a TokenizerError; always UTF-8, whatever the locale says."""
+        data = self.read(name)
+        try:
+            with collector_paused():
+                value = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+            raise TokenizerError(f"{self.directory / name}: not valid JSON ({reason})") from error
+        if not isinstance(value, dict):
+            raise TokenizerError(f"{self.directory / name}: a JSON object was expected, found {type(value).__name__}")
+        return value
+
+    def optional_json(self, name: str) -> dict[str, Any]:
+        return self.json(name) if self.has(name) else {}
+
+
+def content(entry: object) -> str | None:
+    """The text of a token written as a string or as an AddedToken object."""
+    if isinstance(entry, str):
+        return entry
+    if isinstance(entry, Mapping):
+        text = entry.get("content")
+        return text if isinstance(text, str) else None
+    return None
+
+
+def is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

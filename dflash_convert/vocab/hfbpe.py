@@ -1,0 +1,86 @@
+"""SentencePiece-style BPE in tokenizer.json (``▁`` for spaces, byte fallback): Gemma 4, and Llama 2 without its model."""
+
+from __future__ import annotations
+
+import re
+from array import array as packed
+from collections.abc import Mapping
+from typing import Any
+
+from dflash_convert.notes import Note
+from dflash_convert.vocab.bytelevel import added_tokens
+from dflash_convert.vocab.tokens import TokenTable, check_size, check_vocab, merge_lines, special_names
+from dflash_convert.vocab.types import TokenType
+
+BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+SCORE = -1000.0
+# the chat parser of llama.cpp must see these in the text (conversion/gemma.py, b11434)
+VISIBLE = frozenset(
+    ("<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", '<|"|>')
+)
+
+
+def is_spm_style(document: Mapping[str, Any]) -> bool:
+    """BPE with byte fallback: pieces are raw text, not byte-level letters."""
+    return bool(document["model"].get("byte_fallback"))
+
+
+def is_gemma_style(document: Mapping[str, Any]) -> bool:
+    """Spaces replaced and nothing prepended: what llama.cpp's ``gemma4`` model does."""
+    normalizer = document.get("normalizer") or {}
+    steps = normalizer.get("normalizers", [normalizer])
+    kinds = [step.get("type") for step in steps if isinstance(step, Mapping)]
+    return "Replace" in kinds and "Prepend" not in kinds
+
+
+def has_visible_tokens(document: Mapping[str, Any]) -> bool:
+    """Gemma 4's own markers; Gemma 3, whose tokenizer.json is otherwise alike, has none of them."""
+    vocab = document["model"].get("vocab") or {}
+    return any(text in vocab for text in VISIBLE)
+
+
+def spm_style_tokens(document: Mapping[str, Any], config: Mapping[str, Any], size: int, where: str) -> TokenTable:
+    """The vocabulary by id, with added tokens beyond it; no padding, as in the reference's LlamaHfVocab."""
+    vocab = check_vocab(document["model"].get("vocab"), where)
+    added, notes = added_tokens(document, config, where)
+    beyond = sorted((token for token in added if token.id >= len(vocab)), key=lambda token: token.id)
+    count = len(vocab) + len(beyond)
+    check_size(max(max(vocab.values()), count - 1), size, where)
+    texts = [f"[PAD{i}]" for i in range(count)]
+    types = packed("i", [TokenType.UNUSED]) * count
+    named = set(special_names(config))
+    for text, tid in vocab.items():
+        texts[tid] = text
+        if BYTE_TOKEN.fullmatch(text):
+            types[tid] = TokenType.BYTE
+        else:
+            types[tid] = TokenType.CONTROL if text in named else TokenType.NORMAL
+    for tid, token in enumerate(beyond, start=len(vocab)):
+        texts[tid] = token.text
+        types[tid] = TokenType.CONTROL if token.text in named else TokenType.USER_DEFINED
+    table = TokenTable(texts, types, packed("f", [SCORE]) * count, notes)
+    table.make_unique()
+    return table
+
+
+def mark_visible(table: TokenTable) -> None:
+    for tid, text in enumerate(table.texts):
+        if text in VISIBLE:
+            table.types[tid] = TokenType.USER_DEFINED
+
+
+def scores_from_merges(table: TokenTable, document: Mapping[str, Any], where: str) -> None:
+    """llama.cpp's ``llama`` model merges by score, tokenizer.json by rank: the earlier the merge, the higher the score."""
+    ids = document["model"]["vocab"]
+    scores = table.scores
+    if scores is None:
+        return
+    seen = set()
+    for rank, line in enumerate(merge_lines(document["model"].get("merges"), where)):
+        text = line.replace(" ", "", 1)
+        if text in ids and text not in seen:
+            seen.add(text)
+            scores[ids[text]] = -float(rank)
+    table.notes.append(
+        Note("derived", "scores of the tokens: from the order of the merges (there is no tokenizer.model)")
+    )

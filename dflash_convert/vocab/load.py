@@ -1,0 +1,126 @@
+"""The entry: pick the route by the files that are there and what is in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dflash_convert.container.types import KV, boolean
+from dflash_convert.errors import TokenizerError, UsageError
+from dflash_convert.notes import Note
+from dflash_convert.vocab import hfbpe, jsonroute, spm
+from dflash_convert.vocab.adjust import resolve_leftovers
+from dflash_convert.vocab.assemble import SPACE_PREFIX, Request, specials_of, vocabulary
+from dflash_convert.vocab.files import EXPECTED, TokenizerFiles
+from dflash_convert.vocab.pre import Pre
+from dflash_convert.vocab.types import Vocabulary
+
+SPM_NAMES = (
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model.v3",
+    "tokenizer.model.v2",
+    "tokenizer.model.v1",
+)
+
+
+def load_vocabulary(
+    target: Path,
+    *,
+    vocab_size: int,
+    pre: str | None = None,
+    tokenizer_model: Path | None = None,
+    plain: bool = False,
+    eagle3: bool = False,
+) -> Vocabulary:
+    """The vocabulary of the target in the directory ``target``.
+
+    ``vocab_size`` is the drafter's: padding runs to it.  ``pre`` overrides the pre-tokenizer,
+    ``tokenizer_model`` stands in for a missing tokenizer.model.  ``plain`` gives exactly the reference's
+    keys; without it, what the reference loses is added.  ``eagle3`` adds what the reference's Llama route
+    adds.  Raises TokenizerError for files that cannot be used, UsageError for an unknown ``pre``.
+    """
+    files = TokenizerFiles(target)
+    request = Request(files, vocab_size, pre, tokenizer_model, plain, eagle3)
+    request.config = files.optional_json("tokenizer_config.json")
+    request.model_config = files.optional_json("config.json")
+    if files.has("tokenizer.json"):
+        return _from_json(request)
+    model = _model_file(request)
+    if model is not None:
+        return _from_model(request, model)
+    raise TokenizerError(
+        f"{target}: no tokenizer files; found {files.names()}, expected one of {EXPECTED}",
+        tip="Fetch the target's tokenizer files into this directory, or name the target's Hub repository instead.",
+    )
+
+
+def _from_json(request: Request) -> Vocabulary:
+    where = request.where("tokenizer.json")
+    document = request.files.json("tokenizer.json")
+    jsonroute.check_document(document, where)
+    kind = jsonroute.describe_kind(document)
+    if kind == "byte-level":
+        if request.tokenizer_model is not None:
+            raise UsageError(f"--tokenizer-model does not apply: {where} is a byte-level BPE tokenizer")
+        return jsonroute.load_byte_level(request, document, where)
+    model = _model_file(request)
+    if kind == "gemma" and (model is None or hfbpe.has_visible_tokens(document)):
+        return jsonroute.load_gemma(request, document, where)
+    if model is not None and kind in ("gemma", "llama", "unigram"):
+        return _from_model(request, model, document)
+    if kind == "llama":
+        return jsonroute.load_llama_json(request, document, where)
+    if kind == "unigram":
+        return jsonroute.load_unigram(request, document, where)
+    raise TokenizerError(f"{where}: a {kind} tokenizer; llama.cpp's drafters need BPE or SentencePiece")
+
+
+def _model_file(request: Request) -> Path | None:
+    """The SentencePiece model: the one given, else the target's own."""
+    if request.tokenizer_model is not None:
+        return request.tokenizer_model
+    return next((request.files.directory / name for name in SPM_NAMES if request.files.has(name)), None)
+
+
+def _from_model(request: Request, path: Path, document: dict[str, Any] | None = None) -> Vocabulary:
+    inside = path.parent == request.files.directory
+    data = (request.files if inside else TokenizerFiles(path.parent)).read(path.name)
+    if not spm.is_sentencepiece(data):
+        raise TokenizerError(f"{path}: not a SentencePiece model")
+    pieces = spm.read_pieces(data, path)
+    if document is not None:
+        _compare(request, pieces, document)
+    table = spm.sentencepiece_tokens(pieces, request.files, request.config, request.size)
+    listed = {e["content"]: e["id"] for e in reversed((document or {}).get("added_tokens") or [])}
+    specials = specials_of(request, request.size, listed, document, strict=not request.plain)
+    after: list[KV] = []
+    if not pieces.space_prefix and (not request.plain or request.architecture.startswith("Gemma")):
+        after.append(boolean(SPACE_PREFIX, False))
+    if not request.plain:
+        resolve_leftovers(request, {text: i for i, text in enumerate(table.texts)}, table.texts, specials)
+        for kind, tid in pieces.special.items():
+            if kind not in specials.ids and tid < request.size:
+                specials.ids[kind] = tid
+                specials.notes.append(Note("derived", f"{kind} {tid}: from {path.name}"))
+        if pieces.unigram:
+            table.notes.append(
+                Note("warning", "unigram tokenizer: llama.cpp's llama model merges greedily and may split otherwise")
+            )
+    return vocabulary(request, "llama", Pre("default", "SentencePiece has none"), table, specials, after=after)
+
+
+def _compare(request: Request, pieces: spm.Pieces, document: dict[str, Any]) -> None:
+    """tokenizer.model is used; tokenizer.json is only checked against it."""
+    vocab = document["model"].get("vocab")
+    if not isinstance(vocab, dict):
+        return
+    for text, tid in vocab.items():
+        if isinstance(tid, int) and tid < len(pieces.texts) and pieces.texts[tid] != text:
+            note = f"token {tid} is {pieces.texts[tid]!r} in tokenizer.model and {text!r} in tokenizer.json; the former is used"
+            request.notes.append(Note("warning", note))
+            return
+    if len(vocab) != len(pieces.texts):
+        note = f"tokenizer.model holds {len(pieces.texts)} pieces, tokenizer.json {len(vocab)}; the former is used"
+        request.notes.append(Note("warning", note))

@@ -1,0 +1,82 @@
+"""The chat template: found in up to three files, copied verbatim, never rendered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dflash_convert.container.types import KV, ValueType, array, string
+from dflash_convert.notes import Note
+from dflash_convert.vocab.files import TokenizerFiles
+
+KEY = "tokenizer.chat_template"
+Template = str | list[dict[str, Any]]
+
+
+def find_template(files: TokenizerFiles, config: dict[str, Any], *, plain: bool) -> tuple[Template | None, list[Note]]:
+    """The template and where it came from.
+
+    Files of their own win over tokenizer_config.json, as in transformers; the reference prefers the latter,
+    and so does ``plain``.
+    """
+    found = [(source, template) for source, template in _sources(files) if template is not None]
+    inline = config.get("chat_template")
+    if isinstance(inline, (str, list)):
+        found.insert(0 if plain else len(found), ("tokenizer_config.json", inline))
+    if not found or (plain and not config):
+        return None, []
+    source, template = found[0]
+    notes = [Note("info", f"chat template from {source}")]
+    for other, text in found[1:]:
+        if text != template:
+            notes.append(
+                Note("warning", f"the chat template in {other} differs from the one in {source}, which is used")
+            )
+    if isinstance(template, str) and "{% generation %}" in template:
+        notes.append(Note("warning", "the chat template has a training-only generation tag; copied as it is"))
+    return template, notes
+
+
+def _sources(files: TokenizerFiles) -> list[tuple[str, Template | None]]:
+    found: list[tuple[str, Template | None]] = []
+    if files.has("chat_template.jinja"):
+        text = files.text("chat_template.jinja")
+        more = files.glob("additional_chat_templates/*.jinja")
+        named = [{"name": path.stem, "template": files.text(f"additional_chat_templates/{path.name}")} for path in more]
+        found.append(("chat_template.jinja", [{"name": "default", "template": text}, *named] if named else text))
+    if files.has("chat_template.json"):
+        value = files.json("chat_template.json").get("chat_template")
+        found.append(("chat_template.json", value if isinstance(value, (str, list)) else None))
+    return found
+
+
+def default_template(template: Template | None) -> str | None:
+    """The text that goes under the plain key: the template itself, or the one named ``default``."""
+    if template is None or isinstance(template, str):
+        return template
+    return dict(_named(template)).get("default")
+
+
+def template_entries(template: Template | None) -> list[KV]:
+    """``tokenizer.chat_template.NAME`` for the named ones, their list, and the default last."""
+    if template is None:
+        return []
+    entries: list[KV] = []
+    if not isinstance(template, str):
+        named = {name: text for name, text in _named(template) if name != "default"}
+        entries = [string(f"{KEY}.{name}", text) for name, text in named.items()]
+        if named:
+            entries.append(array("tokenizer.chat_templates", ValueType.STRING, sorted(named)))
+    text = default_template(template)
+    return entries if text is None else [*entries, string(KEY, text)]
+
+
+def _named(template: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    pairs = []
+    for item in template:
+        if not isinstance(item, dict):
+            continue
+        name, text = item.get("name"), item.get("template")
+        if isinstance(name, str) and name and isinstance(text, str):
+            # llama.cpp's converter keeps ASCII letters and digits only
+            pairs.append(("".join(c if c.isascii() and c.isalnum() else "_" for c in name), text))
+    return pairs
