@@ -9,10 +9,14 @@ from numpy.typing import NDArray
 
 from .errors import NonFiniteError, ScaleOverflowError, ShapeError
 from .half import F32
+from .iq4 import IQ4NLKernel, IQ4XSKernel
 from .kernel import GOOD, Array, EncodeKernel
-from .legacy import Q4Kernel, Q8Kernel
+from .kquant import Q2KKernel, Q4KKernel, Q5KKernel
+from .legacy import Q4Kernel, Q5Kernel, Q8Kernel, Q41Kernel, Q51Kernel
 from .load import SOURCE_DTYPES
+from .mxfp4 import MXFP4Kernel
 from .plain import BF16Kernel, F16Kernel, F32Kernel, bad_source
+from .q3k import Q3KKernel
 from .q6k import Q6KKernel
 from .types import quant_type
 
@@ -24,6 +28,16 @@ _KERNELS: dict[str, Callable[[int], EncodeKernel]] = {
     "BF16": BF16Kernel,
     "Q8_0": Q8Kernel,
     "Q4_0": Q4Kernel,
+    "Q4_1": Q41Kernel,
+    "Q5_0": Q5Kernel,
+    "Q5_1": Q51Kernel,
+    "MXFP4": MXFP4Kernel,
+    "Q2_K": Q2KKernel,
+    "Q3_K": Q3KKernel,
+    "IQ4_NL": IQ4NLKernel,
+    "IQ4_XS": IQ4XSKernel,
+    "Q4_K": Q4KKernel,
+    "Q5_K": Q5KKernel,
     "Q6_K": Q6KKernel,
 }
 

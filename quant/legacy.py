@@ -23,7 +23,7 @@ _HALF_BELOW = np.uint32(0x3EFFFFFF)  # the largest float32 below one half
 _SIGN = np.uint32(0x80000000)
 
 
-class _Block32:
+class Block32:
     """Workspace and the steps that the five types share."""
 
     def __init__(self, capacity: int) -> None:
@@ -56,6 +56,13 @@ class _Block32:
         op.reduce(self.x, axis=0, out=self.lanes)
         join_lanes(op, self.lanes, out, self.scratch)
 
+    def absolute_maximum(self, out: Array) -> None:
+        self.reduce(np.maximum, out)
+        self.reduce(np.minimum, self.low)
+        np.negative(self.low, out=self.low)
+        np.maximum(out, self.low, out=out)
+        np.add(out, 0.0, out=out)  # -0.0 becomes 0.0
+
     def invert(self) -> None:
         """inverse = 1/d, or 0 where d is 0; then spread over the lanes."""
         np.divide(1.0, self.d, out=self.inverse)
@@ -69,25 +76,44 @@ class _Block32:
 
     def store_nibbles(self, out: Records, start: int) -> None:
         """Pack q (values below 16; the upper half of the byte must be free) into 16 bytes a block."""
-        low, high = self.q[:4].view(np.uint64), self.q[4:].view(np.uint64)
+        low, high = self.q[:4].view(np.uint32), self.q[4:].view(np.uint32)
         np.left_shift(high, 4, out=high)
         np.bitwise_or(low, high, out=low)
         np.copyto(field(out, start, np.uint32, 4).T, self.q[:4].view(np.uint32))
+
+    def limit(self, levels: int) -> None:
+        """q = min(q, 2·levels - 1); q is at most 2·levels."""
+        q = self.q.view(np.uint32)
+        over = self.y.reshape(-1)[: q.size].view(np.uint32).reshape(q.shape)
+        np.right_shift(q, 4 if levels == 8 else 5, out=over)
+        np.bitwise_and(over, 0x01010101, out=over)
+        np.subtract(q, over, out=q)
+
+    def store_fifth_bits(self, out: Records, start: int) -> None:
+        """Move bit 4 of every q into the u32 at ``start``, bit j for element j."""
+        n, q = self.n, self.q.view(np.uint32)
+        words = self.y.reshape(-1)[: 8 * n].view(np.uint32).reshape(8, n)
+        np.right_shift(q, 4, out=words)
+        np.bitwise_and(words, 0x01010101, out=words)
+        np.multiply(words, 0x01020408, out=words)  # gathers the four bits in the top byte
+        np.right_shift(words, 24, out=words)
+        np.bitwise_and(words, 15, out=words)
+        for row in range(1, 8):
+            np.left_shift(words[row], 4 * row, out=words[row])
+        np.bitwise_or.reduce(words, axis=0, out=self.spare.view(np.uint32))
+        field(out, start, np.uint32, 1)[:, 0] = self.spare.view(np.uint32)
+        np.bitwise_and(q, 0x0F0F0F0F, out=q)
 
     def tied(self, indices: Array) -> Array:
         """Elements [m, 32] of the given blocks, in order."""
         return self.x.reshape(8, self.n, 4)[:, indices].transpose(1, 0, 2).reshape(-1, 32)
 
 
-class Q8Kernel(_Block32):
+class Q8Kernel(Block32):
     def encode(self, src: Array, out: Records, first: int) -> int:
         self.load(src, len(out))
-        self.reduce(np.maximum, self.high)
-        self.reduce(np.minimum, self.low)
-        np.negative(self.low, out=self.low)
-        np.maximum(self.high, self.low, out=self.d)
-        np.divide(self.d, 127.0, out=self.d)
-        np.add(self.d, 0.0, out=self.d)
+        self.absolute_maximum(self.high)
+        np.divide(self.high, 127.0, out=self.d)
         self.invert()
         np.multiply(self.x, self.lanes, out=self.x)
         # Half away from zero: add the largest float below one half, with the value's sign, then truncate.
@@ -100,13 +126,7 @@ class Q8Kernel(_Block32):
         return self.store_scale(self.d, out, 0)
 
 
-class Q4Kernel(_Block32):
-    def encode(self, src: Array, out: Records, first: int) -> int:
-        self.quantize_symmetric(src, len(out), 8)
-        np.minimum(self.q, 15, out=self.q)
-        self.store_nibbles(out, 2)
-        return self.store_scale(self.d, out, 0)
-
+class _Symmetric(Block32):
     def quantize_symmetric(self, src: Array, n: int, levels: int) -> None:
         """d = extreme / -levels; q = x/d + levels, rounded."""
         self.load(src, n)
@@ -118,3 +138,58 @@ class Q4Kernel(_Block32):
         np.multiply(self.x, self.lanes, out=self.x)
         np.add(self.x, levels + 0.5, out=self.x)
         np.copyto(self.q, self.x, casting="unsafe")
+        self.limit(levels)
+
+
+class Q4Kernel(_Symmetric):
+    def encode(self, src: Array, out: Records, first: int) -> int:
+        self.quantize_symmetric(src, len(out), 8)
+        self.store_nibbles(out, 2)
+        return self.store_scale(self.d, out, 0)
+
+
+class Q5Kernel(_Symmetric):
+    def encode(self, src: Array, out: Records, first: int) -> int:
+        self.quantize_symmetric(src, len(out), 16)
+        self.store_fifth_bits(out, 2)
+        self.store_nibbles(out, 6)
+        return self.store_scale(self.d, out, 0)
+
+
+class _Affine(Block32):
+    def quantize_affine(self, src: Array, out: Records, nmax: int) -> int:
+        """d = (maximum - minimum) / nmax; q = (x - minimum) / d, rounded; stores d and m, returns the bad block."""
+        self.load(src, len(out))
+        self.reduce(np.maximum, self.high)
+        self.reduce(np.minimum, self.low)
+        zero = np.flatnonzero(self.low == 0)
+        if zero.size:  # the sign of a zero minimum is that of the first zero
+            values = self.tied(zero)
+            self.low[zero] = values[np.arange(zero.size), (values == 0).argmax(axis=1)]
+        np.subtract(self.high, self.low, out=self.d)
+        np.divide(self.d, float(nmax), out=self.d)
+        np.add(self.d, 0.0, out=self.d)
+        spread_lanes(self.low, self.lanes)
+        np.subtract(self.x, self.lanes, out=self.x)
+        self.invert()
+        np.multiply(self.x, self.lanes, out=self.x)
+        np.add(self.x, 0.5, out=self.x)
+        np.copyto(self.q, self.x, casting="unsafe")
+        bad = self.store_scale(self.d, out, 0)
+        other = self.store_scale(self.low, out, 2)
+        return other if bad == GOOD else bad if other == GOOD else min(bad, other)
+
+
+class Q41Kernel(_Affine):
+    def encode(self, src: Array, out: Records, first: int) -> int:
+        bad = self.quantize_affine(src, out, 15)
+        self.store_nibbles(out, 4)
+        return bad
+
+
+class Q51Kernel(_Affine):
+    def encode(self, src: Array, out: Records, first: int) -> int:
+        bad = self.quantize_affine(src, out, 31)
+        self.store_fifth_bits(out, 4)
+        self.store_nibbles(out, 8)
+        return bad

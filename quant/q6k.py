@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from .half import HalfCoder
-from .kernel import GOOD, Array, Records, field, first_bad_half, first_true
-from .sub import EPSILON, SubBlocks, SymmetricSearch
+from .kernel import GOOD, Array, Records, field, first_bad_half
+from .search import SymmetricSearch
+from .sub import EPSILON, SubBlocks, nearest_int
 
 
 class Q6KKernel:
@@ -22,15 +23,12 @@ class Q6KKernel:
 
     def encode(self, src: Array, out: Records, first: int) -> int:
         s, n = self._sub, len(out)
-        s.load(src)
+        bad = s.load(src)
+        if bad != GOOD:
+            return bad // 16
         np.multiply(s.x, s.x, out=s.w)
-        scale, factor = self._search.run()
-        extreme = s.scalar[0]
-        if not np.isfinite(extreme.max()) or not np.isfinite(extreme.min()):
-            return first_true(~np.isfinite(extreme)) // 16
-        by_block = scale.reshape(n, 16)
-        at = np.abs(by_block).argmax(axis=1)
-        top = by_block[np.arange(n), at]
+        scales = self._search.run().reshape(n, 16)
+        top = scales[np.arange(n), np.abs(scales).argmax(axis=1)]
         empty = np.abs(top) < EPSILON
         inverse = np.float32(-128.0) / top
         inverse[empty] = 0
@@ -38,27 +36,14 @@ class Q6KKernel:
         d[empty] = 0
         bits = self._half.encode(d)
         field(out, 208, np.uint16, 1)[:, 0] = bits
-        levels = np.minimum(np.rint(inverse[:, None] * by_block), 127)
+        levels = np.minimum(nearest_int(inverse[:, None] * scales), 127)
         np.copyto(field(out, 192, np.int8, 16), levels, casting="unsafe")
-        step = (bits.view(np.float16).astype(np.float32)[:, None] * levels).reshape(-1)
-        self._levels(step, factor, np.repeat(empty, 16))
+        step = bits.view(np.float16).astype(np.float32)[:, None] * levels.astype(np.float32)
+        s.finish(step.reshape(-1), None, (-32, 31), self._search.levels)
+        if empty.any():
+            s.q.reshape(16, n, 16)[:, empty] = 0
         self._store(out, n)
         return first_bad_half(bits) if self._half.has_nonfinite(bits) else GOOD
-
-    def _levels(self, step: Array, factor: Array, empty: Array) -> None:
-        """q = x/step + 32; where the step is 0 the levels of the search stay."""
-        s = self._sub
-        np.divide(s.x, step, out=s.l)
-        np.rint(s.l, out=s.l)
-        np.minimum(s.l, 31.0, out=s.l)
-        np.maximum(s.l, -32.0, out=s.l)
-        np.add(s.l, 32.0, out=s.l)
-        np.copyto(s.q, s.l, casting="unsafe")
-        kept = np.flatnonzero(step == 0)
-        if kept.size:
-            old = np.clip(np.rint(s.x[:, kept] * factor[kept]), -32, 31) + 32
-            old[:, (factor[kept] == 0) | empty[kept]] = 0
-            s.q[:, kept] = old.astype(np.uint8)
 
     def _store(self, out: Records, n: int) -> None:
         # q[element of 16, block, half, quarter, which 16 of the quarter's 32]
