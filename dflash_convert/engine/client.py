@@ -12,7 +12,7 @@ HEALTH_TIMEOUT = 5.0
 MAX_REPLY = 256 << 20
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The engine answered, but with an error: ``status`` and its own words."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -22,7 +22,7 @@ class Refused(Exception):
 
 class Client:
     """Requests to one engine. Raises OSError or HTTPException when it is gone, TimeoutError when it hangs,
-    and :class:`Refused` when it answers with an error."""
+    and :class:`RefusedError` when it answers with an error."""
 
     def __init__(self, port: int, api_key: str) -> None:
         self.port = port
@@ -32,7 +32,7 @@ class Client:
         """True once the models are loaded; False while they are, or while nobody listens."""
         try:
             self.call("GET", "/health", None, HEALTH_TIMEOUT)
-        except (OSError, http.client.HTTPException, Refused):
+        except (OSError, http.client.HTTPException, RefusedError):
             return False
         return True
 
@@ -46,11 +46,11 @@ class Client:
         finally:
             connection.close()
         if response.status != http.client.OK:
-            raise Refused(response.status, _error_text(data))
+            raise RefusedError(response.status, _error_text(data))
         try:
             return json.loads(data)
         except ValueError as error:
-            raise Refused(response.status, f"a reply to {path} that is not JSON") from error
+            raise RefusedError(response.status, f"a reply to {path} that is not JSON") from error
 
 
 def _error_text(data: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -10,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dflash_convert.engine.client import HOST
-from dflash_convert.engine.failures import MISSING, EngineFailure
+from dflash_convert.engine.failures import MISSING, EngineRunError
 from dflash_convert.engine.trace import EngineInfo, Launch
 
 PROGRAM = "llama-server"
 ENVIRONMENT = "DFLASH_LLAMA_SERVER"
-PROBE_TIMEOUT = 60.0
+PROBE_TIMEOUT = 20.0
 DRAFT_CACHE_OPTIONS = frozenset(
     ("-ctkd", "-ctvd", "--cache-type-k-draft", "--cache-type-v-draft", "--spec-draft-type-k", "--spec-draft-type-v")
 )
@@ -42,7 +43,7 @@ def command(info: EngineInfo, launch: Launch, port: int, api_key: str) -> tuple[
 
 def quantizes_draft_cache(args: tuple[str, ...]) -> str | None:
     """The user's option that takes the drafter's cache away from f16, or None."""
-    for option, value in zip(args, args[1:], strict=False):
+    for option, value in itertools.pairwise(args):
         if option in DRAFT_CACHE_OPTIONS and value.lower() not in ("f16", "f32", "bf16"):
             return f"{option} {value}"
     return None
@@ -64,23 +65,22 @@ def _executable(name: str, source: str) -> str:
     found = shutil.which(str(path))
     if found is None:
         what = "is not executable" if path.exists() else "does not exist"
-        raise EngineFailure(MISSING, f"{source}: {path} {what}", tip="give the path of llama.cpp's llama-server")
+        raise EngineRunError(MISSING, f"{source}: {path} {what}", tip="give the path of llama.cpp's llama-server")
     return found
 
 
 def info(path: str, found_by: str) -> EngineInfo:
-    """Ask a llama-server for its build, its drafting methods and its devices."""
+    """Ask a llama-server for its build, its drafting methods and its devices; what it does not tell is empty."""
     try:
         version, help_text, devices = (_ask(path, o) for o in ("--version", "--help", "--list-devices"))
-    except (OSError, subprocess.SubprocessError) as error:
-        problem = f"{path} does not answer: {error}"
-        return EngineInfo(PROGRAM, path, "", problem=problem, found_by=found_by)
+    except OSError as error:
+        return EngineInfo(PROGRAM, path, "", problem=f"{path} cannot be run: {error.strerror}", found_by=found_by)
     build = re.search(r"version: *([^\n]+)", version)
     kinds = re.search(r"--spec-type[ \t]+(\S+)", help_text)
     known = tuple(kinds[1].strip("[]<>").replace("|", ",").split(",")) if kinds else ()
-    problem = None if known else "this llama-server has no --spec-type: it is too old to draft with DFlash"
-    if build is None and not known:
-        problem = f"{path} does not look like llama-server: it answers --version with no version"
+    problem = None
+    if help_text and not kinds:
+        problem = f"{path} has no option --spec-type: it is no llama-server, or too old to draft with DFlash"
     return EngineInfo(
         PROGRAM, path, build[1].strip() if build else "", known, parse_devices(devices), problem, found_by
     )
@@ -92,7 +92,11 @@ def parse_devices(text: str) -> tuple[str, ...]:
 
 
 def _ask(path: str, option: str) -> str:
-    done = subprocess.run(
-        [path, option], capture_output=True, stdin=subprocess.DEVNULL, timeout=PROBE_TIMEOUT, check=False
-    )
+    """What the program prints for an option; nothing when it does not come to an end."""
+    try:
+        done = subprocess.run(
+            [path, option], capture_output=True, stdin=subprocess.DEVNULL, timeout=PROBE_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return ""
     return (done.stdout + done.stderr).decode(errors="replace")

@@ -20,7 +20,7 @@ EXIT = "exit"
 LOG_TAIL_LINES = 40
 
 
-class EngineFailure(EngineError):
+class EngineRunError(EngineError):
     """llama.cpp could not do its work. ``kind`` tells out of memory, a crash, a hang and the rest apart;
     ``log`` is the end of what it wrote to stderr."""
 
@@ -143,22 +143,22 @@ def out_of_memory(log: str) -> bool:
     return found is not None and found[0].kind == OUT_OF_MEMORY
 
 
-def died(log: str, status: int, doing: str) -> EngineFailure:
+def died(log: str, status: int, doing: str) -> EngineRunError:
     """The failure of an engine that ended by itself: ``status`` is the exit code, negative for a signal."""
     found = find_cause(log)
     if found:
         cause, message = found
         # the same words may stand in a log of a process that a signal ended
-        return EngineFailure(cause.kind, f"{message} ({doing})", tip=cause.tip, log=log)
+        return EngineRunError(cause.kind, f"{message} ({doing})", tip=cause.tip, log=log)
     if status == -signal.SIGKILL:
         text = f"llama.cpp was killed from outside {doing}, most often because the system ran out of memory"
-        return EngineFailure(OUT_OF_MEMORY, text, tip=_SMALLER, log=log)
+        return EngineRunError(OUT_OF_MEMORY, text, tip=_SMALLER, log=log)
     if status < 0:
         text = f"llama.cpp crashed with {signal_name(-status)} {doing}"
-        return EngineFailure(CRASH, text, tip="try another build, and report the log to llama.cpp", log=log)
+        return EngineRunError(CRASH, text, tip="try another build, and report the log to llama.cpp", log=log)
     last = _last_error(log)
     text = f"llama.cpp ended with status {status} {doing}" + (f": {last}" if last else "")
-    return EngineFailure(EXIT, text, log=log)
+    return EngineRunError(EXIT, text, log=log)
 
 
 def signal_name(number: int) -> str:

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping
 
 from dflash_convert.engine import embedded, external
-from dflash_convert.engine.failures import MISSING, OPTION, EngineFailure
+from dflash_convert.engine.failures import MISSING, OPTION, EngineRunError
 from dflash_convert.engine.trace import EngineInfo, Launch
 
 PROBE_TIMEOUT = 60.0
@@ -24,10 +24,10 @@ def find_engines(llama_server: str | None = None, environment: Mapping[str, str]
     found = []
     package = embedded.info()
     if package:
-        found.append(_probe_package(package))
+        found.append(probe_package(package))
     try:
         place = external.locate(llama_server, environment)
-    except EngineFailure as failure:
+    except EngineRunError as failure:
         name = llama_server or environment.get(external.ENVIRONMENT)
         found.append(EngineInfo(external.PROGRAM, name, "", problem=str(failure)))
         return found
@@ -44,7 +44,7 @@ def choose(
     """The engine to use: a llama-server named by option or environment, else the embedded one, else PATH.
 
     Device options and extra arguments need a llama-server, so they pass the embedded one over. Raises
-    :class:`EngineFailure` when there is none, or when it does not know the drafting method.
+    :class:`EngineRunError` when there is none, or when it does not know the drafting method.
     """
     place = external.locate(llama_server, environment)
     package = embedded.info()
@@ -52,32 +52,32 @@ def choose(
     if place and (place[1] != "PATH" or wants_server or package is None):
         engine = external.info(*place)
     elif package and not wants_server:
-        engine = package
+        engine = probe_package(package)
     elif package:
-        raise EngineFailure(
+        raise EngineRunError(
             MISSING,
             "device options and arguments after -- need a llama-server, and none was found",
             tip=f"name one with --llama-server PATH or {external.ENVIRONMENT}",
         )
     else:
-        raise EngineFailure(MISSING, "no llama.cpp was found: neither xllamacpp nor llama-server", tip=INSTALL)
+        raise EngineRunError(MISSING, "no llama.cpp was found: neither xllamacpp nor llama-server", tip=INSTALL)
     if engine.problem:
-        raise EngineFailure(MISSING, engine.problem, tip=INSTALL)
+        raise EngineRunError(MISSING, engine.problem, tip=INSTALL)
     return engine
 
 
 def require(engine: EngineInfo, spec_type: str) -> None:
-    """Raise :class:`EngineFailure` unless the engine knows the drafting method."""
-    if not engine.knows(spec_type):
+    """Raise :class:`EngineRunError` when the engine says what it knows and the drafting method is not in it."""
+    if engine.spec_types and not engine.knows(spec_type):
         known = ", ".join(s for s in engine.spec_types if s.startswith("draft-")) or "none"
-        raise EngineFailure(
+        raise EngineRunError(
             OPTION,
             f"{engine.name} does not know the drafting method {spec_type} (it knows {known})",
             tip="update llama.cpp",
         )
 
 
-def _probe_package(info: EngineInfo) -> EngineInfo:
+def probe_package(info: EngineInfo) -> EngineInfo:
     """Import xllamacpp in a child, where a broken build can do no harm, and ask what it has."""
     try:
         done = subprocess.run(

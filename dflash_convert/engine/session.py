@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dflash_convert.engine import embedded, external, logs
-from dflash_convert.engine.client import Client, Refused, free_port
-from dflash_convert.engine.failures import REQUEST, TIMEOUT, EngineFailure, died
+from dflash_convert.engine.client import Client, RefusedError, free_port
+from dflash_convert.engine.failures import REQUEST, TIMEOUT, EngineRunError, died
 from dflash_convert.engine.process import EngineProcess
 from dflash_convert.engine.trace import EngineInfo, Launch, Request, Trace
 
@@ -25,7 +25,7 @@ Message = Mapping[str, Any]
 
 
 class Session:
-    """A loaded engine. Every method raises :class:`EngineFailure` when llama.cpp cannot answer."""
+    """A loaded engine. Every method raises :class:`EngineRunError` when llama.cpp cannot answer."""
 
     def __init__(self, process: EngineProcess, client: Client, launch: Launch, info: EngineInfo) -> None:
         self.launch = launch
@@ -88,18 +88,6 @@ class Session:
             return {}
         return {token: value for token, value in found.items() if math.isfinite(value)}
 
-    def trained_context(self) -> int | None:
-        """The context length (tokens) the target says it was trained for; None when the engine does not tell."""
-        try:
-            reply = self._call("GET", "/v1/models", None, "asking for the model", SHORT)
-            return int(reply["data"][0]["meta"]["n_ctx_train"])
-        except (KeyError, IndexError, TypeError, ValueError):
-            return None
-        except EngineFailure as failure:
-            if failure.kind == REQUEST:
-                return None
-            raise
-
     def log(self) -> str:
         return self._process.log()
 
@@ -119,11 +107,11 @@ class Session:
             status = self._process.wait(LAST_WORDS)
             if status is None:
                 text = f"llama.cpp closed the connection {doing}: {error}"
-                raise EngineFailure(REQUEST, text, log=self.log()) from None
+                raise EngineRunError(REQUEST, text, log=self.log()) from None
             raise died(self.log(), status, doing) from None
-        except Refused as error:
+        except RefusedError as error:
             text = f"llama.cpp refused a request {doing}: {error} (status {error.status})"
-            raise EngineFailure(REQUEST, text, log=self.log()) from None
+            raise EngineRunError(REQUEST, text, log=self.log()) from None
 
     def _request_log(self, start: int) -> str:
         """The log from byte ``start`` on, once the engine has said that the request is over."""
@@ -157,14 +145,14 @@ class Session:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             text = f"llama.cpp sent a reply without a usable field {error}"
-            raise EngineFailure(REQUEST, text, tip="use a newer llama.cpp", log=log) from None
+            raise EngineRunError(REQUEST, text, tip="use a newer llama.cpp", log=log) from None
 
 
 @contextlib.contextmanager
 def start(info: EngineInfo, launch: Launch) -> Iterator[Session]:
     """Start an engine, wait until its models are loaded, and end it whatever happens inside the block.
 
-    Raises :class:`EngineFailure` when it ends early, or is not ready within ``launch.start_timeout``.
+    Raises :class:`EngineRunError` when it ends early, or is not ready within ``launch.start_timeout``.
     """
     key, port = secrets.token_urlsafe(24), free_port()
     plan = embedded.command if info.kind == "embedded" else external.command
@@ -192,12 +180,12 @@ def _wait_until_ready(process: EngineProcess, client: Client, seconds: float) ->
         raise died(process.log(), process.status, "while loading")
 
 
-def _timeout(text: str, log: str) -> EngineFailure:
-    return EngineFailure(TIMEOUT, text, tip="give it more time (--timeout) or less work (--n-predict)", log=log)
+def _timeout(text: str, log: str) -> EngineRunError:
+    return EngineRunError(TIMEOUT, text, tip="give it more time (--timeout) or less work (--n-predict)", log=log)
 
 
 def _field(reply: Any, name: str, kind: type) -> Any:
     value = reply.get(name) if isinstance(reply, dict) else None
     if not isinstance(value, kind):
-        raise EngineFailure(REQUEST, f"llama.cpp sent a reply without the field {name}", tip="use a newer llama.cpp")
+        raise EngineRunError(REQUEST, f"llama.cpp sent a reply without the field {name}", tip="use a newer llama.cpp")
     return value

@@ -1,0 +1,147 @@
+"""``dflash-convert validate``: parse the options, run, show the result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dflash_convert.cli.common import json_option, say, show_notes, verbosity_options
+from dflash_convert.errors import OutputError, UsageError
+
+if TYPE_CHECKING:
+    from dflash_convert.validation.options import Options
+    from dflash_convert.validation.result import ValidationResult
+
+FILE = click.Path(path_type=Path)
+THRESHOLDS = ("min_acceptance", "min_mean_length", "min_speedup", "min_tokens_per_second", "tolerance", "near_tie")
+HELP = """Run DRAFTER.gguf with TARGET.gguf in llama.cpp and judge the pair.
+
+Every prompt runs greedily without and with the drafter; acceptance, mean accepted length, speed and text are
+compared. Without --quick, sampled runs, the other thinking mode, a long context and a sweep over n-max follow.
+Arguments after -- go to llama-server.
+
+Exit code: 0 healthy, or weak when nothing was required; 6 broken or below a threshold; 7 the engine failed.
+"""
+
+
+@click.command("validate", help=HELP, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("drafter", type=FILE, metavar="DRAFTER.gguf")
+@click.argument("target", type=FILE, metavar="TARGET.gguf")
+@click.argument("engine_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- LLAMA-SERVER-ARGS…]")
+@click.option("--prompts", type=FILE, metavar="FILE.jsonl", help="Prompts, one JSON object a line; default: all sets.")
+@click.option("--set", "sets", multiple=True, metavar="NAME", help="Bundled set: code, javascript, prose, reasoning.")
+@click.option("--n-predict", type=click.IntRange(1), metavar="N", help="Tokens per prompt, in place of the file's.")
+@click.option("--n-max", metavar="N,N…", help="Draft lengths; the first is the main run. Default: the block's.")
+@click.option("--quick", is_flag=True, help="Only the main run.")
+@click.option("--no-sampled", is_flag=True, help="No run with a temperature.")
+@click.option("--thinking", type=click.Choice(["on", "off", "both"]), default="both", show_default=True)
+@click.option("-c", "--ctx-size", type=click.IntRange(64), default=4096, show_default=True, metavar="N")
+@click.option("--long-context", type=click.IntRange(0), default=8192, show_default=True, metavar="N", help="0: skip.")
+@click.option("--temperature", type=click.FloatRange(0.01), default=1.0, show_default=True, help="Of the sampled run.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="First seed of the sampled run.")
+@click.option("--min-acceptance", type=click.FloatRange(0, 1), metavar="X", help="Required share, 0 to 1.")
+@click.option("--min-mean-length", type=click.FloatRange(1), metavar="X", help="Required tokens per step.")
+@click.option("--min-speedup", type=click.FloatRange(0), metavar="X", help="Required speed against the baseline.")
+@click.option("--min-tokens-per-second", type=click.FloatRange(0), metavar="X", help="Required speed.")
+@click.option("--near-tie", type=click.FloatRange(0), metavar="NATS", help="Gap of a harmless difference. [0.1]")
+@click.option("--thresholds", type=FILE, metavar="FILE", help="Thresholds as JSON or TOML; options win.")
+@click.option("--save-reference", type=FILE, metavar="R.json", help="Store this run to compare others with.")
+@click.option("--reference", type=FILE, metavar="R.json", help="Replay a stored run; fail when this one is worse.")
+@click.option("--tolerance", type=click.FloatRange(0, 1), metavar="X", help="Allowed loss of acceptance. [0.02]")
+@click.option("--llama-server", metavar="PATH", help="Use this program [env: DFLASH_LLAMA_SERVER].")
+@click.option("--device", metavar="DEV", help="llama-server's --device.")
+@click.option("--spec-draft-device", metavar="DEV", help="llama-server's device for the drafter.")
+@click.option("-ngl", "--n-gpu-layers", type=int, metavar="N", help="Target layers on the GPU.")
+@click.option("-t", "--threads", type=click.IntRange(1), metavar="N")
+@click.option("--timeout", type=click.FloatRange(1), default=1800.0, show_default=True, help="Seconds a request.")
+@click.option("--html", type=FILE, metavar="OUT", help="Write a report as one HTML file.")
+@click.option("--force", is_flag=True, help="Overwrite --html and --save-reference files.")
+@json_option
+@verbosity_options
+def command(**given: Any) -> None:
+    from dflash_convert.validation import run
+
+    outputs = [path for path in (given["html"], given["save_reference"]) if path]
+    for path in outputs:
+        if path.exists() and not given["force"]:
+            raise OutputError(f"{path} exists already", tip="give another name, or --force to overwrite it")
+    quiet = given["quiet"]
+    setup = run.prepare(_options(given))
+    show_notes(setup.notes, quiet=quiet)
+    say(_recorded(setup.options), quiet=quiet)
+    result = run.validate(setup, (lambda text: say(f"  {text}")) if given["verbose"] else lambda _: None)
+    _show(result, given)
+    result.raise_for_status()
+
+
+def _options(given: dict[str, Any]) -> Options:
+    from dflash_convert.validation import options as opt
+    from dflash_convert.validation.prompts import SETS
+
+    if given["prompts"] and given["sets"]:
+        raise UsageError("--prompts and --set exclude each other")
+    if given["reference"] and (given["prompts"] or given["sets"] or given["n_max"] or given["n_predict"]):
+        raise UsageError(
+            "--reference brings its own prompts and n-max", tip="leave out --prompts, --set, --n-predict and --n-max"
+        )
+    from_file = opt.read_thresholds(given["thresholds"]) if given["thresholds"] else {}
+    return opt.Options(
+        drafter=given["drafter"],
+        target=given["target"],
+        prompts=given["prompts"],
+        sets=given["sets"] or SETS,
+        n_predict=given["n_predict"],
+        n_max=opt.parse_n_max(given["n_max"]) if given["n_max"] else (),
+        context=given["ctx_size"],
+        long_context=given["long_context"],
+        quick=given["quick"],
+        sampled=not given["no_sampled"],
+        thinking=given["thinking"],
+        temperature=given["temperature"],
+        seed=given["seed"],
+        thresholds=opt.thresholds(from_file, {name: given[name] for name in THRESHOLDS}),
+        llama_server=given["llama_server"],
+        threads=given["threads"],
+        gpu_layers=given["n_gpu_layers"],
+        device=given["device"],
+        draft_device=given["spec_draft_device"],
+        extra_args=given["engine_args"],
+        request_timeout=given["timeout"],
+        reference=given["reference"],
+        hashes=bool(given["save_reference"]),
+    )
+
+
+def _recorded(options: Options) -> str:
+    """The thresholds, before anything runs."""
+    t = options.thresholds
+    required = ", ".join(f"{name} >= {value:g}" for name, value in t.required.items()) or "none"
+    return (
+        f"thresholds recorded {t.recorded_at}: required {required}; "
+        f"weak below {t.weak_acceptance:g} and length {t.weak_mean_length:g}, "
+        f"broken below {t.broken_acceptance:g} and length {t.broken_mean_length:g}"
+    )
+
+
+def _show(result: ValidationResult, given: dict[str, Any]) -> None:
+    from dflash_convert.validation import reference, table
+
+    if given["as_json"]:
+        click.echo(json.dumps(result.to_json(), indent=1, ensure_ascii=False))
+    else:
+        click.echo(table.render(result))
+    if given["save_reference"] and not result.failure:
+        reference.save(given["save_reference"], reference.document(result))
+        say(f"reference saved: {given['save_reference']}", quiet=given["quiet"])
+    if given["html"]:
+        import importlib
+
+        # loaded only for --html: most validations write no report
+        html = importlib.import_module("dflash_convert.report.html")
+        html.render(result, given["html"])
+        say(f"report written: {given['html']}", quiet=given["quiet"])
+    if result.failure and given["verbose"]:
+        say(result.failure.log)

@@ -1,0 +1,1 @@
+"""The bundled prompt sets, one JSON-lines file each; :mod:`dflash_convert.validation.prompts` reads them."""

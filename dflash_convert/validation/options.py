@@ -1,0 +1,119 @@
+"""What the caller wants: the options of a validation and the thresholds it is judged by."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dflash_convert.errors import ConfigError, UsageError
+from dflash_convert.notes import Note
+from dflash_convert.validation.prompts import SETS
+from dflash_convert.validation.result import Thresholds
+
+SWEEP = (4, 8, 15)
+CONTEXT = 4096
+LONG_CONTEXT = 8192
+MIN_CONTEXT = 512
+
+
+@dataclass(frozen=True)
+class Options:
+    """A validation as asked for. Contexts in tokens, timeouts in seconds.
+
+    ``n_max`` empty means the largest useful value, with a sweep of 4, 8 and 15 behind it; ``quick`` leaves
+    everything but the main run away. ``long_context`` 0 skips the long run.
+    """
+
+    drafter: Path
+    target: Path
+    prompts: Path | None = None
+    sets: tuple[str, ...] = SETS
+    n_predict: int | None = None
+    n_max: tuple[int, ...] = ()
+    context: int = CONTEXT
+    long_context: int = LONG_CONTEXT
+    quick: bool = False
+    sampled: bool = True
+    thinking: str = "both"
+    temperature: float = 1.0
+    top_p: float = 0.95
+    top_k: int = 64
+    seed: int = 1
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    llama_server: str | None = None
+    threads: int | None = None
+    gpu_layers: int | None = None
+    device: str | None = None
+    draft_device: str | None = None
+    extra_args: tuple[str, ...] = ()
+    start_timeout: float = 600.0
+    request_timeout: float = 1800.0
+    reference: Path | None = None
+    hashes: bool = False
+
+
+def n_max_values(wanted: Sequence[int], cap: int | None, quick: bool) -> tuple[tuple[int, ...], list[Note]]:
+    """The n-max values to run, the main one first, none above ``cap`` (None: unknown)."""
+    notes = []
+    if not wanted:
+        values = [cap or max(SWEEP)]
+        values += [] if quick else [n for n in SWEEP if cap is None or n < cap]
+    else:
+        values = [min(n, cap) if cap else n for n in wanted]
+        above = [str(n) for n, used in zip(wanted, values, strict=True) if used < n]
+        if above:
+            notes.append(Note("info", f"n-max {', '.join(above)} is more than this drafter's block holds: {cap} used"))
+    return tuple(dict.fromkeys(values)), notes
+
+
+def parse_n_max(text: str) -> tuple[int, ...]:
+    """``4,8,15`` as numbers; :class:`UsageError` for anything else."""
+    try:
+        values = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        values = ()
+    if not values or min(values) < 1 or max(values) > 256:
+        raise UsageError(
+            f"--n-max {text}: numbers from 1 to 256, separated by commas", tip="for example --n-max 4,8,15"
+        )
+    return values
+
+
+def read_thresholds(path: Path) -> dict[str, float]:
+    """Thresholds from a JSON or TOML file: any field of :class:`Thresholds` but ``recorded_at``."""
+    try:
+        text = path.read_text("utf-8")
+        data = _toml(text) if path.suffix == ".toml" else json.loads(text)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is not {'TOML' if path.suffix == '.toml' else 'JSON'}: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} must hold an object of thresholds")
+    known = {f.name for f in dataclasses.fields(Thresholds)} - {"recorded_at"}
+    for name, value in data.items():
+        if name not in known:
+            raise ConfigError(f"{path}: there is no threshold {name!r}", tip=f"known: {', '.join(sorted(known))}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+            raise ConfigError(f"{path}: {name} must be a number of at least 0, not {value!r}")
+    return {name: float(value) for name, value in data.items()}
+
+
+def thresholds(file: Mapping[str, float], given: Mapping[str, float | None]) -> Thresholds:
+    """The defaults, changed by a file's values, changed by options that were given."""
+    return Thresholds(**{**file, **{name: value for name, value in given.items() if value is not None}})  # type: ignore[arg-type]
+
+
+def _toml(text: str) -> Any:
+    import sys
+
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    return tomllib.loads(text)

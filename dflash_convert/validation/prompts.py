@@ -1,0 +1,98 @@
+"""Prompts: the bundled sets, and JSON-lines files of the user.
+
+One object a line: ``{"prompt": text}`` (sent as it is), ``{"messages": [...]}`` (a chat, put into the target's
+template by the engine) or ``{"turns": [text, ...]}`` (a conversation: each turn is one request that sees the
+answers to the turns before). ``n_predict`` and ``name`` are optional.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from dflash_convert.errors import ConfigError, UsageError
+
+SETS = ("code", "javascript", "prose", "reasoning")
+N_PREDICT = 256
+MAX_N_PREDICT = 1 << 20
+FORMS = ("prompt", "messages", "turns")
+EXAMPLE = 'one object a line: {"prompt": "…", "n_predict": 128}, or "messages", or "turns"'
+
+
+@dataclass(frozen=True)
+class Item:
+    """One line of a prompt file; exactly one of ``prompt``, ``messages`` and ``turns`` is set."""
+
+    name: str
+    set: str
+    n_predict: int
+    prompt: str | None = None
+    messages: tuple[dict[str, Any], ...] = ()
+    turns: tuple[str, ...] = ()
+
+
+def bundled(names: Iterable[str], n_predict: int | None = None) -> tuple[Item, ...]:
+    """The prompts of bundled sets, in the order of ``names``."""
+    items: list[Item] = []
+    for name in names:
+        if name not in SETS:
+            raise UsageError(f"there is no bundled prompt set {name}", tip=f"sets: {', '.join(SETS)}")
+        text = (resources.files("dflash_convert.prompts") / f"{name}.jsonl").read_text("utf-8")
+        items += parse(text, name, name, n_predict)
+    return tuple(items)
+
+
+def read(path: Path, n_predict: int | None = None) -> tuple[Item, ...]:
+    """The prompts of a file. Raises :class:`ConfigError` that names file and line."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", tip=f"--prompts takes {EXAMPLE}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8 text", tip=f"--prompts takes {EXAMPLE}") from None
+    return parse(text, str(path), path.stem, n_predict)
+
+
+def parse(text: str, source: str, set_name: str, n_predict: int | None = None) -> tuple[Item, ...]:
+    items: list[Item] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            items.append(_item(line, f"{source}, line {number}", set_name, len(items) + 1, n_predict))
+    if not items:
+        raise ConfigError(f"{source} holds no prompt", tip=f"--prompts takes {EXAMPLE}")
+    return tuple(items)
+
+
+def _item(line: str, where: str, set_name: str, number: int, n_predict: int | None) -> Item:
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise ConfigError(f"{where} is not JSON: {error}", tip=EXAMPLE) from None
+    given = [form for form in FORMS if isinstance(data, dict) and form in data]
+    if len(given) != 1:
+        raise ConfigError(f"{where} needs exactly one of {', '.join(FORMS)}", tip=EXAMPLE)
+    count = n_predict or data.get("n_predict", N_PREDICT)
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MAX_N_PREDICT:
+        raise ConfigError(f"{where}: n_predict must be a whole number from 1 to {MAX_N_PREDICT}, not {count!r}")
+    name = str(data.get("name") or f"{set_name} {number}")
+    value = data[given[0]]
+    if given[0] == "prompt":
+        if not isinstance(value, str) or not value:
+            raise ConfigError(f"{where}: prompt must be text")
+        return Item(name, set_name, count, prompt=value)
+    if given[0] == "messages":
+        return Item(name, set_name, count, messages=_messages(value, where))
+    if not isinstance(value, list) or not value or not all(isinstance(t, str) and t for t in value):
+        raise ConfigError(f"{where}: turns must be a list of texts")
+    return Item(name, set_name, count, turns=tuple(value))
+
+
+def _messages(value: Any, where: str) -> tuple[dict[str, Any], ...]:
+    usable = isinstance(value, list) and bool(value)
+    if not usable or not all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in value):
+        raise ConfigError(f"{where}: messages must be a list of objects with role and content")
+    return tuple(value)

@@ -1,0 +1,123 @@
+"""A validation result as a table for people, after the published tests of such pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dflash_convert.validation.result import Figures, RunResult, ValidationResult
+
+HEAD = (
+    *("prompt", "prompt ms", "tokens", "tok/s", "gen ms", "tokens", "tok/s"),
+    *("accepted", "drafted", "acceptance", "mean len", "baseline tok/s", "same text"),
+)
+RUNS_HEAD = ("run", "n-max", "thinking", "context", "accepted", "drafted", "acceptance", "mean len", "tok/s", "speedup")
+NAME_WIDTH = 32
+NONE = "-"
+
+
+def render(result: ValidationResult) -> str:
+    """All of it: pair, per-prompt table, acceptance by position, other runs, sweep, verdict."""
+    parts = [_identity(result)]
+    if not result.failure:
+        parts.append(prompt_table(result))
+        if result.total.acceptance_by_position:
+            shares = "  ".join(f"{100 * a:.1f}" for a in result.total.acceptance_by_position)
+            parts.append(f"acceptance by block position, %:  {shares}")
+        if result.runs:
+            parts.append(_runs_table(result.runs))
+        if result.sweep:
+            parts.append(_sweep_text(result))
+        if result.reference:
+            parts.append(_reference_text(result))
+    parts += [f"warning: {text}" for text in result.warnings]
+    parts.append(verdict_line(result))
+    return "\n\n".join(parts)
+
+
+def verdict_line(result: ValidationResult) -> str:
+    return f"verdict: {result.verdict.replace('-', ' ')} ({'; '.join(result.reasons)})"
+
+
+def prompt_table(result: ValidationResult) -> str:
+    rows = [_row(p.name, p.figures) for p in result.prompts]
+    return table(HEAD, [*rows, _row("total", result.total)], rule_before_last=len(rows) > 1)
+
+
+def _identity(result: ValidationResult) -> str:
+    drafter, target, settings = result.drafter, result.target, result.settings
+    cache = settings.draft_cache_type
+    lines = [
+        f"drafter  {drafter.path} ({drafter.spec_type}, {drafter.file_type}, block {drafter.block_size})",
+        f"target   {target.path} ({target.architecture}, {target.file_type})",
+        f"engine   {result.engine.name}",
+        f"runs     n-max {settings.n_max}, context {settings.context}, greedy, drafter cache {cache}",
+    ]
+    return "\n".join(lines)
+
+
+def _row(name: str, f: Figures) -> tuple[str, ...]:
+    same = NONE if f.identical is None else ("yes" if f.identical else "NO")
+    return (
+        name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 1] + "…",
+        f"{f.prompt_ms:,.0f}",
+        f"{f.prompt_tokens:,}",
+        f"{f.prompt_tokens_per_second:.2f}",
+        f"{f.generation_ms:,.0f}",
+        f"{f.generated:,}",
+        f"{f.tokens_per_second:.2f}",
+        f"{f.accepted:,}",
+        f"{f.drafted:,}",
+        f"{100 * f.acceptance:.2f} %",
+        f"{f.mean_length:.2f}",
+        NONE if f.baseline_tokens_per_second is None else f"{f.baseline_tokens_per_second:.2f}",
+        same,
+    )
+
+
+def _runs_table(runs: Sequence[RunResult]) -> str:
+    rows = []
+    for run in runs:
+        label = run.label if not run.temperature else f"{run.label}, temperature {run.temperature:g}"
+        thinking = NONE if run.thinking is None else ("on" if run.thinking else "off")
+        t = run.total
+        speedup = NONE if t.speedup is None else f"{t.speedup:.2f} x"
+        counts = (f"{t.accepted:,}", f"{t.drafted:,}", f"{100 * t.acceptance:.2f} %", f"{t.mean_length:.2f}")
+        rows.append(
+            (label, str(run.n_max), thinking, f"{run.context:,}", *counts, f"{t.tokens_per_second:.2f}", speedup)
+        )
+    return table(RUNS_HEAD, rows)
+
+
+def _sweep_text(result: ValidationResult) -> str:
+    sweep = result.sweep
+    if sweep is None:
+        return ""
+    tried = ", ".join(f"{p.n_max}: {p.tokens_per_second:.2f} tok/s" for p in sweep.points)
+    end = "" if sweep.pays else "; on this machine none is faster than running without the drafter"
+    return f"recommended: --spec-draft-n-max {sweep.recommended} (tried {tried}){end}"
+
+
+def _reference_text(result: ValidationResult) -> str:
+    r = result.reference
+    if r is None:
+        return ""
+    here = 100 * (r.acceptance - r.drop)
+    return (
+        f"reference {r.path} ({r.engine}): acceptance {100 * r.acceptance:.2f} % there, {here:.2f} % here, "
+        f"{'text identical' if not r.differing else f'{len(r.differing)} texts differ'}"
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], rule_before_last: bool = False) -> str:
+    """Columns aligned: the first to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+
+    def line(cells: Sequence[str]) -> str:
+        first, *rest = zip(cells, widths, strict=True)
+        return "  ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in rest)]).rstrip()
+
+    rule = "  ".join("-" * width for width in widths)
+    lines = [line(head), rule, *(line(row) for row in rows)]
+    if rule_before_last:
+        lines.insert(-1, rule)
+    return "\n".join(lines)
