@@ -19,13 +19,32 @@ from dflash_convert.vocab.types import Vocabulary
 
 SPACE_PREFIX = "tokenizer.ggml.add_space_prefix"
 # targets that the reference sends through its Llama route (registered names in conversion/llama.py, b11434)
-LLAMA_ROUTE = (
-    "LLaMAForCausalLM LlamaForCausalLM MistralForCausalLM MixtralForCausalLM VLlama3ForCausalLM "
-    "LlavaForConditionalGeneration VoxtralForConditionalGeneration IQuestCoderForCausalLM LlamaModel"
-).split()
+LLAMA_ROUTE = [
+    "LLaMAForCausalLM",
+    "LlamaForCausalLM",
+    "MistralForCausalLM",
+    "MixtralForCausalLM",
+    "VLlama3ForCausalLM",
+    "LlavaForConditionalGeneration",
+    "VoxtralForConditionalGeneration",
+    "IQuestCoderForCausalLM",
+    "LlamaModel",
+]
 # pre-tokenizers whose vocabularies get a bos from llama.cpp when the file says nothing about it
 BOS_BY_DEFAULT = frozenset(
-    "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano tekken chameleon".split()
+    [
+        "llama3",
+        "llama-v3",
+        "llama-bpe",
+        "falcon3",
+        "falcon-h1",
+        "pixtral",
+        "midm-2.0",
+        "lfm2",
+        "jina-v5-nano",
+        "tekken",
+        "chameleon",
+    ]
 )
 
 

@@ -1,4 +1,4 @@
-"""SentencePiece-style BPE in tokenizer.json (``▁`` for spaces, byte fallback): Gemma 4, and Llama 2 without its model."""
+"""SentencePiece-style BPE in tokenizer.json (``▁`` for spaces, byte fallback): Gemma 4, Llama 2 without its model."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def mark_visible(table: TokenTable) -> None:
 
 
 def scores_from_merges(table: TokenTable, document: Mapping[str, Any], where: str) -> None:
-    """llama.cpp's ``llama`` model merges by score, tokenizer.json by rank: the earlier the merge, the higher the score."""
+    """llama.cpp's ``llama`` model merges by score, tokenizer.json by rank: the earlier the merge, the higher."""
     ids = document["model"]["vocab"]
     scores = table.scores
     if scores is None:

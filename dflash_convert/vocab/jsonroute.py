@@ -34,10 +34,8 @@ def check_document(document: Mapping[str, Any], where: str) -> str:
     ):
         if document.get(key) is not None and not isinstance(document[key], kind):
             raise TokenizerError(f"{where}: the field {key} is a {type(document[key]).__name__}")
-    kind = model.get("type") or (
-        "BPE" if "merges" in model else "Unigram" if isinstance(model.get("vocab"), list) else None
-    )
-    return str(kind)
+    guess = "BPE" if "merges" in model else "Unigram" if isinstance(model.get("vocab"), list) else None
+    return str(model.get("type") or guess)
 
 
 def load_byte_level(request: Request, document: Mapping[str, Any], where: str, *, from_json: bool = True) -> Vocabulary:

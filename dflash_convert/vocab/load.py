@@ -13,6 +13,9 @@ from dflash_convert.vocab.adjust import resolve_leftovers
 from dflash_convert.vocab.assemble import SPACE_PREFIX, Request, specials_of, vocabulary
 from dflash_convert.vocab.files import EXPECTED, TokenizerFiles
 from dflash_convert.vocab.pre import Pre
+from dflash_convert.vocab.slowbpe import slow_document
+from dflash_convert.vocab.tekken import load_tekken
+from dflash_convert.vocab.tiktoken import load_tiktoken, looks_like_ranks
 from dflash_convert.vocab.types import Vocabulary
 
 SPM_NAMES = (
@@ -50,6 +53,14 @@ def load_vocabulary(
     model = _model_file(request)
     if model is not None:
         return _from_model(request, model)
+    if files.has("tekken.json"):
+        return load_tekken(request)
+    for name in ["tiktoken.model", *(path.name for path in files.glob("*.tiktoken"))]:
+        if files.has(name):
+            return load_tiktoken(request, name, files.read(name))
+    if files.has("vocab.json") and files.has("merges.txt"):
+        document = slow_document(request)
+        return jsonroute.load_byte_level(request, document, request.where("vocab.json"), from_json=False)
     raise TokenizerError(
         f"{target}: no tokenizer files; found {files.names()}, expected one of {EXPECTED}",
         tip="Fetch the target's tokenizer files into this directory, or name the target's Hub repository instead.",
@@ -88,7 +99,9 @@ def _from_model(request: Request, path: Path, document: dict[str, Any] | None = 
     inside = path.parent == request.files.directory
     data = (request.files if inside else TokenizerFiles(path.parent)).read(path.name)
     if not spm.is_sentencepiece(data):
-        raise TokenizerError(f"{path}: not a SentencePiece model")
+        if inside and document is None and looks_like_ranks(data):
+            return load_tiktoken(request, path.name, data)
+        raise TokenizerError(f"{path}: not a SentencePiece model", tip="Fetch the file again.")
     pieces = spm.read_pieces(data, path)
     if document is not None:
         _compare(request, pieces, document)
@@ -100,10 +113,7 @@ def _from_model(request: Request, path: Path, document: dict[str, Any] | None = 
         after.append(boolean(SPACE_PREFIX, False))
     if not request.plain:
         resolve_leftovers(request, {text: i for i, text in enumerate(table.texts)}, table.texts, specials)
-        for kind, tid in pieces.special.items():
-            if kind not in specials.ids and tid < request.size:
-                specials.ids[kind] = tid
-                specials.notes.append(Note("derived", f"{kind} {tid}: from {path.name}"))
+        specials.fill(pieces.special, request.size, path.name)
         if pieces.unigram:
             table.notes.append(
                 Note("warning", "unigram tokenizer: llama.cpp's llama model merges greedily and may split otherwise")
@@ -118,8 +128,8 @@ def _compare(request: Request, pieces: spm.Pieces, document: dict[str, Any]) -> 
         return
     for text, tid in vocab.items():
         if isinstance(tid, int) and tid < len(pieces.texts) and pieces.texts[tid] != text:
-            note = f"token {tid} is {pieces.texts[tid]!r} in tokenizer.model and {text!r} in tokenizer.json; the former is used"
-            request.notes.append(Note("warning", note))
+            both = f"{pieces.texts[tid]!r} in tokenizer.model, which is used, and {text!r} in tokenizer.json"
+            request.notes.append(Note("warning", f"token {tid} is {both}"))
             return
     if len(vocab) != len(pieces.texts):
         note = f"tokenizer.model holds {len(pieces.texts)} pieces, tokenizer.json {len(vocab)}; the former is used"

@@ -43,7 +43,7 @@ def reduced_tokenizer(document: Mapping[str, Any], text: str) -> tuple[Tokenizer
     from tokenizers import Tokenizer
 
     model = document["model"]
-    skeleton = {
+    skeleton: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,

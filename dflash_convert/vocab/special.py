@@ -32,6 +32,13 @@ class Specials:
         keys = [u32(SPECIAL_KEY[kind], tid) for kind, tid in self.ids.items() if kind in SPECIAL_KEY]
         return keys + [boolean(ADD_KEY[kind], value) for kind, value in self.add.items() if kind in ADD_KEY]
 
+    def fill(self, ids: Mapping[str, int], size: int, source: str) -> None:
+        """Takes kinds that are still missing from ``ids``, each with a note."""
+        for kind, tid in ids.items():
+            if kind not in self.ids and 0 <= tid < size:
+                self.ids[kind] = tid
+                self.notes.append(Note("derived", f"{kind} {tid}: from {source}"))
+
 
 @dataclass(frozen=True)
 class SpecialSources:
@@ -102,7 +109,9 @@ def _add_flag(found: Specials, kind: str, value: object) -> None:
     if kind not in found.add:
         found.add[kind] = value
     elif found.add[kind] != value:
-        text = f"tokenizer_config.json says add_{kind}_token {value}, the post-processor {found.add[kind]}; the latter is used"
+        text = (
+            f"tokenizer_config.json says add_{kind}_token {value}, the post-processor {found.add[kind]}, which is used"
+        )
         found.notes.append(Note("info", text))
 
 

@@ -135,12 +135,14 @@ def sentencepiece_tokens(pieces: Pieces, files: TokenizerFiles, config: Mapping[
         _put(table, tid, text, TokenType.USER_DEFINED, "added_tokens.json", count)
     decoder = config.get("added_tokens_decoder")
     for key, entry in decoder.items() if isinstance(decoder, Mapping) else ():
-        text = content(entry)
-        if text is None or not key.isdecimal():
+        added = content(entry)
+        if added is None or not key.isdecimal():
             raise TokenizerError(f"tokenizer_config.json: added_tokens_decoder has a bad entry {key!r}")
-        special = bool(entry.get("special")) or looks_special(text)
+        special = bool(entry.get("special")) or looks_special(added)
         kind = TokenType.CONTROL if special else TokenType.USER_DEFINED
-        _put(table, int(key), text if special else text.replace(SPACE_MARK, " "), kind, "tokenizer_config.json", count)
+        _put(
+            table, int(key), added if special else added.replace(SPACE_MARK, " "), kind, "tokenizer_config.json", count
+        )
     table.make_unique()
     return table
 
