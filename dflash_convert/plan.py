@@ -57,12 +57,14 @@ class FilePlan:
 
 def resolve_outtype(name: str, tensors: Sequence[TensorPlan]) -> str:
     """'auto' is the dtype of the first matrix; other names are upper-cased and checked."""
-    from quant.recipe import FTYPES
-
     upper = name.upper()
+    if upper in DIRECT:
+        return upper
     if upper == "AUTO":
         kinds = [t.sources[0].dtype for t in tensors if t.sources and len(t.shape) > 1]
         return FLOAT_DTYPES[kinds[0]].name if kinds and kinds[0] in FLOAT_DTYPES else "BF16"
+    from quant.recipe import FTYPES
+
     if upper not in FTYPES:
         raise UsageError(f"unknown output type {name!r}", tip="one of auto, " + ", ".join(t.lower() for t in FTYPES))
     return upper
