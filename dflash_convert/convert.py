@@ -187,13 +187,6 @@ def write(
             output.commit()
     seconds = time.monotonic() - begin
     return [
-        Written(path, plan.outtype, path.stat().st_size, count_types(plan), seconds)
+        Written(path, plan.outtype, path.stat().st_size, plan.type_counts(), seconds)
         for path, plan in zip(paths, conversion.files, strict=True)
     ]
-
-
-def count_types(plan: FilePlan) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for _, kind in plan.tensors:
-        counts[kind.name] = counts.get(kind.name, 0) + 1
-    return counts

@@ -93,8 +93,10 @@ class Encoders:
 
         import quant
 
-        if type_name == "I64":
-            return rows, rows.shape[1] * 8
+        if type_name == "I64" or (plan.sources and plan.sources[0].dtype == type_name and rows.dtype == np.uint8):
+            return rows, rows.shape[1] * rows.itemsize
+        if rows.dtype == np.uint8:
+            rows = quant.dequantize(rows, plan.sources[0].dtype, threads=1)
         encoder = self._encoders.get(type_name)
         if encoder is None or encoder.row_length != rows.shape[1]:
             encoder = self._encoders[type_name] = quant.Encoder(type_name, rows.shape[1])

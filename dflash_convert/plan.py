@@ -54,6 +54,12 @@ class FilePlan:
         """Bytes of the tensor section, each tensor padded."""
         return sum(-(-tensor_nbytes(kind, plan.shape) // ALIGNMENT) * ALIGNMENT for plan, kind in self.tensors)
 
+    def type_counts(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for _, kind in self.tensors:
+            counts[kind.name] = counts.get(kind.name, 0) + 1
+        return counts
+
 
 def resolve_outtype(name: str, tensors: Sequence[TensorPlan]) -> str:
     """'auto' is the dtype of the first matrix; other names are upper-cased and checked."""
@@ -81,7 +87,7 @@ def plan_file(
     """Keys and types of one output; ``outtype`` is resolved already."""
     quantized = outtype not in DIRECT or options.any
     if quantized:
-        typed, fallbacks, file_type = _recipe(description, outtype, options)
+        typed, fallbacks, file_type = typed_by_recipe(description.tensors, outtype, options)
     else:
         typed, fallbacks = _direct(description.tensors, outtype)
         file_type = DIRECT[outtype]
@@ -119,13 +125,13 @@ def _direct(tensors: Sequence[TensorPlan], outtype: str) -> tuple[list[tuple[Ten
     return typed, fallbacks
 
 
-def _recipe(
-    description: Description, outtype: str, options: TypeOptions
+def typed_by_recipe(
+    tensors: Sequence[TensorPlan], outtype: str, options: TypeOptions
 ) -> tuple[list[tuple[TensorPlan, TensorType]], list[str], int]:
-    """llama-quantize's choice, on what an unquantized file would hold."""
+    """llama-quantize's choice, on what an unquantized file would hold: (typed tensors, fallbacks, file type)."""
     from quant.recipe import FTYPES, assign
 
-    ordered = sorted(description.tensors, key=lambda plan: quantize_order(plan.name))
+    ordered = sorted(tensors, key=lambda plan: quantize_order(plan.name))
     decisions = assign(
         [(plan.name, plan.shape) for plan in ordered],
         outtype,
@@ -150,7 +156,10 @@ def _recipe(
 
 def unquantized_type(plan: TensorPlan) -> TensorType:
     """What a weight stays when the recipe leaves it alone: the checkpoint's own format."""
-    return FLOAT_DTYPES.get(plan.sources[0].dtype, TensorType.BF16) if plan.sources else TensorType.F32
+    dtype = plan.sources[0].dtype if plan.sources else "F32"
+    if dtype in TensorType.__members__:
+        return TensorType[dtype]
+    return FLOAT_DTYPES.get(dtype, TensorType.BF16)
 
 
 def quantize_order(name: str) -> tuple[int, str]:

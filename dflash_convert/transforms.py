@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dflash_convert.checkpoint import Reader
+from dflash_convert.checkpoint import Reader, SourceTensor
+from dflash_convert.container.types import BLOCK
 from dflash_convert.errors import CheckpointError
 from dflash_convert.families.common import TensorPlan
 
@@ -26,6 +27,9 @@ NUMPY_DTYPE: dict[str, np.dtype[Any]] = {
     "I32": np.dtype("<i4"),
     "BOOL": np.dtype("u1"),
 }
+
+# quantized types of GGUF sources: their rows are read as bytes
+BLOCK_TYPES = frozenset(kind.name for kind, (block, _) in BLOCK.items() if block > 1)
 
 
 def row_length(shape: tuple[int, ...]) -> int:
@@ -69,6 +73,8 @@ class RowSource:
     def _read(self, plan: TensorPlan, start: int, stop: int) -> Array:
         source = plan.sources[0]
         dtype = NUMPY_DTYPE.get(source.dtype)
+        if dtype is None and source.dtype in BLOCK_TYPES:
+            return self._blocks(source, plan, start, stop)
         if dtype is None:
             raise CheckpointError(f"{source.file.name}: tensor {source.name!r} is {source.dtype}, not a float format")
         k = row_length(plan.shape)
@@ -79,6 +85,15 @@ class RowSource:
         self._reader.into(source, start * k * dtype.itemsize, view.data)
         result: Array = view.view(dtype).reshape(stop - start, k)
         return result
+
+    def _blocks(self, source: SourceTensor, plan: TensorPlan, start: int, stop: int) -> Array:
+        """Rows of a quantized GGUF tensor as they stand, uint8 [rows, bytes per row]."""
+        nbytes = source.nbytes // row_count(plan.shape)
+        if self._buffer.size < (stop - start) * nbytes:
+            self._buffer = np.empty((stop - start) * nbytes, dtype=np.uint8)
+        view = self._buffer[: (stop - start) * nbytes]
+        self._reader.into(source, start * nbytes, view.data)
+        return view.reshape(stop - start, nbytes)
 
 
 def rope_rows(rows: Array, head_dim: int) -> Array:
