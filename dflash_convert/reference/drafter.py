@@ -35,9 +35,10 @@ class Block:
 class Drafter:
     """Weights by GGUF name (float32, ``[out, in]``; ``d2t`` integer) and hyper-parameters, ready to draft.
 
-    ``embed`` and ``head`` (``[vocab, hidden]``) are the target's, used when the drafter brings none.  As in the
-    runtime a drafter with embeddings but no head uses its embeddings as the head.  ``half_cache`` rounds keys
-    and values to float16, llama.cpp's default cache type; the official implementation keeps float32.
+    ``embed`` and ``head`` (``[vocab, hidden]``) are the target's, used when the drafter brings none.  For a
+    drafter with embeddings but no head the runtimes differ: b11434 takes its embeddings as the head
+    (``embeddings_as_head``), b11549 the target's head, as the official implementation does.  ``half_cache``
+    rounds keys and values to float16, llama.cpp's default cache type; the official implementation keeps float32.
     """
 
     def __init__(
@@ -48,11 +49,13 @@ class Drafter:
         embed: F32 | None = None,
         head: F32 | None = None,
         half_cache: bool = False,
+        embeddings_as_head: bool = False,
     ) -> None:
         self.weights, self.hyper, self._half = weights, hyper, half_cache
         own = weights.get("token_embd.weight")
         self.embed = embed if own is None else own
-        self.head = weights.get("output.weight", head if own is None else own)
+        # without any other head the embeddings serve in every build
+        self.head = weights.get("output.weight", own if embeddings_as_head or head is None else head)
         self.is_dspark = "markov_w1.weight" in weights
         self.is_dflash2 = "selector_hidden.weight" in weights
         self._scale = hyper.attention_scale or 1.0 / math.sqrt(hyper.head_dim)
@@ -103,35 +106,52 @@ class Drafter:
         g = self.encode(features)
         table = self._table(cache.length, len(g))
         for layer in range(self.hyper.layers):
-            cache.view(layer, *self._key_value(layer, g, table))
+            cache.view(layer, cache.length, *self._key_value(layer, g, table))
         cache.advance(len(g))
 
     def block(self, cache: KVCache, token: int, size: int) -> Block:
         """One pass over ``[token, MASK × (size - 1)]`` at the positions after ``cache``, which is left as it was."""
+        return self.blocks(cache, {cache.length: token}, size)[cache.length]
+
+    def blocks(self, cache: KVCache, anchors: Mapping[int, int], size: int) -> dict[int, Block]:
+        """The same at several positions of one context: ``anchors`` maps a position to its token.
+
+        Each block sees the context before its position only. All blocks go through a layer before the next
+        layer's weights are touched. Rows of ``cache`` behind the first anchor are overwritten.
+        """
+        embed = self._embeddings(size)
+        # from the last to the first: a block overwrites cached rows that only later blocks look at
+        starts = sorted(anchors, reverse=True)
+        x = {n: embed[[anchors[n]] + [self.hyper.mask_token] * (size - 1)].astype(np.float32) for n in starts}
+        if self.hyper.embedding_scale:
+            x = {n: rows * np.float32(self.hyper.embedding_scale) for n, rows in x.items()}
+        tables = {n: self._table(n, size) for n in starts}
+        for layer in range(self.hyper.layers):
+            x = {n: self._layer(layer, x[n], cache, n, tables[n]) for n in starts}
+        norm = self.tensor("output_norm.weight")
+        hidden = {n: ops.rms_norm(rows, norm, self.hyper.eps) for n, rows in x.items()}
+        return {n: Block(rows, self._logits(rows)) for n, rows in hidden.items()}
+
+    def _embeddings(self, size: int) -> F32:
         if self.embed is None or self.head is None:
             raise UsageError("the drafter has no embeddings or head of its own", tip="give it the target's tensors")
-        hyper = self.hyper
-        if size > 1 and not 0 <= hyper.mask_token < len(self.embed):
-            raise PairingError(f"mask token {hyper.mask_token} lies outside the {len(self.embed)} embedding rows")
-        x = self.embed[[token] + [hyper.mask_token] * (size - 1)].astype(np.float32)
-        if hyper.embedding_scale:
-            x = x * np.float32(hyper.embedding_scale)
-        table = self._table(cache.length, size)
-        for layer in range(hyper.layers):
-            x = self._layer(layer, x, cache, table)
-        hidden = ops.rms_norm(x, self.tensor("output_norm.weight"), hyper.eps)
-        return Block(hidden, self._logits(hidden))
+        mask = self.hyper.mask_token
+        if size > 1 and not 0 <= mask < len(self.embed):
+            raise PairingError(f"mask token {mask} lies outside the {len(self.embed)} embedding rows")
+        return self.embed
 
     def draft(self, cache: KVCache, token: int, n_max: int) -> Draft:
         """Up to ``n_max`` greedy drafts after ``token``, each with its distance to the runner-up."""
-        n_max = min(n_max, self.max_drafts)
-        first = self.first_slot
-        block = self.block(cache, token, n_max + first)
+        size = min(n_max, self.max_drafts) + self.first_slot
+        return self.read(self.block(cache, token, size), token)
+
+    def read(self, block: Block, token: int) -> Draft:
+        """The drafts that a block after ``token`` makes."""
         if self.is_dflash2:
             return selector_walk(self.weights, block.hidden, block.logits, token, self.hyper.selector_top_k)
         if self.is_dspark:
-            return markov_walk(self.weights, block.hidden, block.logits, token, first)
-        return greedy(block.logits[first:])
+            return markov_walk(self.weights, block.hidden, block.logits, token, self.first_slot)
+        return greedy(block.logits[self.first_slot :])
 
     def _table(self, start: int, n: int) -> tuple[F32, F32]:
         positions = np.arange(start, start + n, dtype=np.int64)
@@ -158,12 +178,12 @@ class Drafter:
             seen &= distance >= 0
         return seen
 
-    def _attend(self, layer: int, x: F32, cache: KVCache, table: tuple[F32, F32]) -> F32:
+    def _attend(self, layer: int, x: F32, cache: KVCache, start: int, table: tuple[F32, F32]) -> F32:
         h, p = self.hyper, f"blk.{layer}."
         q = ops.linear(x, self.tensor(p + "attn_q.weight")).reshape(len(x), h.heads, h.head_dim)
         q = ops.rotate(ops.rms_norm(q, self.tensor(p + "attn_q_norm.weight"), h.eps), table)
-        k, v = cache.view(layer, *self._key_value(layer, x, table))
-        mask = self._mask(layer, cache.length, len(x))
+        k, v = cache.view(layer, start, *self._key_value(layer, x, table))
+        mask = self._mask(layer, start, len(x))
         out = ops.attention(q, k, v, self._scale, mask, self.weights.get(p + "attn_sinks.weight"))
         out = ops.linear(out, self.tensor(p + "attn_output.weight"))
         return out * np.float32(h.value_scale) if h.value_scale else out
@@ -174,11 +194,11 @@ class Drafter:
         gate = act(ops.linear(x, self.tensor(p + "ffn_gate.weight")))
         return ops.linear(gate * ops.linear(x, self.tensor(p + "ffn_up.weight")), self.tensor(p + "ffn_down.weight"))
 
-    def _layer(self, layer: int, x: F32, cache: KVCache, table: tuple[F32, F32]) -> F32:
+    def _layer(self, layer: int, x: F32, cache: KVCache, start: int, table: tuple[F32, F32]) -> F32:
         p, eps = f"blk.{layer}.", self.hyper.eps
         normed = ops.rms_norm(x, self.tensor(p + "attn_norm.weight"), eps)
         before, after = self._conv(p + "attn", normed)
-        out = after(self._attend(layer, before, cache, table))
+        out = after(self._attend(layer, before, cache, start, table))
         x = x + self._post_norm(p + "post_attention_norm.weight", out)
         normed = ops.rms_norm(x, self.tensor(p + "ffn_norm.weight"), eps)
         before, after = self._conv(p + "ffn", normed)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dflash_convert.errors import ContainerError, FamilyError
 from dflash_convert.reference.ops import Rope
 
@@ -72,6 +74,10 @@ class _Reader:
             raise self.error(name, value, "a number")
         return value
 
+    def real(self, name: str, default: float | None = None) -> float:
+        """As float32 holds it, so that a checkpoint's value equals the file's."""
+        return float(np.float32(self.number(name, default)))
+
     def integer(self, name: str, default: int | None = None, least: int = 0) -> int:
         value = self.number(name, default)
         if value != int(value) or value < least:
@@ -112,14 +118,19 @@ def _rope(read: _Reader, head_dim: int) -> Rope:
     if dims % 2 or dims > head_dim:
         raise read.error("rope.dimension_count", dims, f"an even number up to the head size {head_dim}")
     return Rope(
-        base=float(read.number("rope.freq_base", 10000.0)),
+        base=read.real("rope.freq_base", 10000.0),
         dims=dims,
         kind=kind,
-        factor=float(read.number("rope.scaling.factor", 1.0)) or 1.0,
-        original_context=read.integer("rope.scaling.original_context_length", 0) or read.integer("context_length", 0),
-        attn_factor=float(read.number("rope.scaling.attn_factor", 1.0)),
+        factor=read.real("rope.scaling.factor", 1.0) or 1.0,
+        original_context=_original_context(read) if kind == "yarn" else 0,
+        attn_factor=read.real("rope.scaling.attn_factor", 1.0),
         sections=tuple(int(s) for s in read.items("rope.dimension_sections") or ()),
     )
+
+
+def _original_context(read: _Reader) -> int:
+    """The runtime takes the trained context where the key is absent."""
+    return read.integer("rope.scaling.original_context_length", 0) or read.integer("context_length", least=1)
 
 
 def _shape(read: _Reader) -> dict[str, Any]:
@@ -136,7 +147,7 @@ def _shape(read: _Reader) -> dict[str, Any]:
         "heads": heads,
         "kv_heads": kv_heads,
         "head_dim": head_dim,
-        "eps": float(read.number("attention.layer_norm_rms_epsilon")),
+        "eps": read.real("attention.layer_norm_rms_epsilon"),
         "rope": _rope(read, head_dim),
     }
 
@@ -180,11 +191,11 @@ def drafter_hyper(keys: Keys, source: str = "drafter") -> DrafterHyper:
         activation=activation,
         window=window,
         windowed=windowed,
-        attention_scale=float(read.number("attention.scale", 0.0)),
-        value_scale=float(read.number("attention.value_scale", 0.0)),
-        embedding_scale=float(read.number("embedding_scale", 0.0)),
-        logit_scale=float(read.number("logit_scale", 0.0)),
-        softcap=float(read.number("final_logit_softcapping", 0.0)),
+        attention_scale=read.real("attention.scale", 0.0),
+        value_scale=read.real("attention.value_scale", 0.0),
+        embedding_scale=read.real("embedding_scale", 0.0),
+        logit_scale=read.real("logit_scale", 0.0),
+        softcap=read.real("final_logit_softcapping", 0.0),
         conv_kernel=read.integer("conv_kernel_size", 0),
         conv_group=read.integer("conv_group_size", 0),
         selector_top_k=read.integer("selector_top_k", 0),

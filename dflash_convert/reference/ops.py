@@ -168,16 +168,16 @@ class KVCache:
     def round(self, x: F32) -> F32:
         return x.astype(np.float16).astype(np.float32) if self._half else x
 
-    def view(self, layer: int, k: F32, v: F32) -> tuple[F32, F32]:
-        """The stored rows followed by ``k`` and ``v``, which are stored but not yet counted."""
-        end = self.length + len(k)
+    def view(self, layer: int, start: int, k: F32, v: F32) -> tuple[F32, F32]:
+        """Rows 0 … ``start`` - 1 followed by ``k`` and ``v``, which are stored but count only after `advance`."""
+        end = start + len(k)
         data = self._data[layer]
         if data.shape[1] < end:
             grown = np.empty((2, max(end, 2 * data.shape[1]), *data.shape[2:]), np.float32)
-            grown[:, : self.length] = data[:, : self.length]
+            grown[:, :start] = data[:, :start]
             self._data[layer] = data = grown
-        data[0, self.length : end] = self.round(k)
-        data[1, self.length : end] = self.round(v)
+        data[0, start:end] = self.round(k)
+        data[1, start:end] = self.round(v)
         return data[0, :end], data[1, :end]
 
     def advance(self, rows: int) -> None:

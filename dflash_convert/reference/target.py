@@ -72,7 +72,7 @@ class Target:
         v = ops.linear(normed, self.tensor(p + "attn_v.weight")).reshape(n, h.kv_heads, h.head_dim)
         q = ops.rotate(ops.rms_norm(q, self.tensor(p + "attn_q_norm.weight"), h.eps), table)
         k = ops.rotate(ops.rms_norm(k, self.tensor(p + "attn_k_norm.weight"), h.eps), table)
-        keys, values = cache.view(layer, k, v)
+        keys, values = cache.view(layer, cache.length, k, v)
         out = ops.attention(q, keys, values, 1.0 / math.sqrt(h.head_dim), mask)
         x = x + ops.linear(out, self.tensor(p + "attn_output.weight"))
         normed = ops.rms_norm(x, self.tensor(p + "ffn_norm.weight"), h.eps)
