@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dflash_convert import __version__
 from dflash_convert.checkpoint import Checkpoint, open_checkpoint, read_config
 from dflash_convert.container.types import KV, ValueType, array, string
-from dflash_convert.container.writer import GgufOutput, check_output_path, check_space, layout
+from dflash_convert.container.writer import GgufOutput, check_output_path, check_space, layout, make_parent
 from dflash_convert.encode import Place, make_jobs, run_jobs
 from dflash_convert.errors import ConfigError, UsageError
 from dflash_convert.families import describe
@@ -94,8 +94,13 @@ def prepare(drafter: Source, target: Source, options: Options) -> Conversion:
         plain=options.plain,
         eagle3=description.eagle3_vocab,
     )
-    name = options.model_name or (drafter.name if drafter.repository else None)
-    general = general_keys(description.architecture, drafter.path, (t.shape for t in description.tensors), name)
+    general = general_keys(
+        description.architecture,
+        drafter.path,
+        (t.shape for t in description.tensors),
+        options.model_name,
+        drafter.repository,
+    )
     tokenizer = vocabulary.keys(description.mask_token_id)
     target_name = options.target_name or target.name
     extra = [] if options.plain else provenance_keys(drafter, target, target_name, description)
@@ -144,10 +149,13 @@ def _sha256(path: Path) -> str:
 
 
 def output_paths(conversion: Conversion, output: Path | None) -> list[Path]:
-    """The outputs' names: ``output`` is a file (for one type), a directory, or None for the working directory."""
+    """The outputs' names: ``output`` is a .gguf file (for one type), a directory, or None for the working directory.
+
+    A directory that does not exist yet is created when the files are written.
+    """
     if output is None:
         return conversion.default_paths(Path())
-    if output.is_dir():
+    if output.is_dir() or (output.suffix != ".gguf" and not output.exists()):
         return conversion.default_paths(output)
     if len(conversion.files) > 1:
         raise UsageError(
@@ -168,6 +176,7 @@ def write(
     begin = time.monotonic()
     inputs = [conversion.checkpoint.directory / "config.json", *conversion.checkpoint.files]
     for path in paths:
+        make_parent(path)
         check_output_path(path, force=force, inputs=inputs)
     with ExitStack() as stack:
         layouts = [layout(plan.keys, plan.entries) for plan in conversion.files]

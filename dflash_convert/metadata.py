@@ -8,10 +8,17 @@ from pathlib import Path
 from dflash_convert.container.types import KV, ValueType
 
 
-def general_keys(architecture: str, directory: Path, shapes: Iterable[tuple[int, ...]], name: str | None) -> list[KV]:
+def general_keys(
+    architecture: str,
+    directory: Path,
+    shapes: Iterable[tuple[int, ...]],
+    name: str | None,
+    repository: str | None = None,
+) -> list[KV]:
     """Keys in the reference converter's order; ``name`` overrules what the model card or directory says.
 
-    Facts come from the drafter's README.md and config.json; the size label from the tensors' element count.
+    Facts come from the drafter's README.md and config.json, the size label from the tensors' element count.
+    ``repository`` (owner/name) stands in for the directory's name, which in the Hub's cache is only a hash.
     """
     import gguf
 
@@ -21,9 +28,14 @@ def general_keys(architecture: str, directory: Path, shapes: Iterable[tuple[int,
         for n in shape:
             count *= n
         total += count
-    metadata = gguf.Metadata.load(None, directory, name, total)
+    if repository is None:
+        metadata = gguf.Metadata.load(None, directory, name, total)
+    else:
+        card, config = gguf.Metadata.load_model_card(directory), gguf.Metadata.load_hf_parameters(directory)
+        metadata = gguf.Metadata.apply_metadata_heuristic(gguf.Metadata(), card, config, Path(repository), total)
+        metadata.name = name or metadata.name
     if metadata.name is None:
-        metadata.name = directory.name
+        metadata.name = Path(repository or directory).name
     if metadata.size_label is None and total > 0:
         metadata.size_label = gguf.size_label(total, total, 0, 0)
     writer = gguf.GGUFWriter(path=None, arch=architecture)

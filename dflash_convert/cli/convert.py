@@ -18,7 +18,7 @@ from dflash_convert.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from dflash_convert.convert import Conversion, Written
+    from dflash_convert.convert import Conversion, Source, Written
 
 
 @click.command("convert")
@@ -63,7 +63,7 @@ def command(drafter: str, target: str | None, **given: Any) -> None:
         tokenizer_model=given["tokenizer_model"] and Path(given["tokenizer_model"]),
         plain=given["plain"],
     )
-    conversion = convert.prepare(_source(drafter), _source(target), options)
+    conversion = convert.prepare(_source("drafter", drafter, quiet), _source("target", target, quiet), options)
     paths = convert.output_paths(conversion, given["output"])
     if given["dry_run"]:
         _print_plan(conversion, paths, given["as_json"])
@@ -77,10 +77,16 @@ def command(drafter: str, target: str | None, **given: Any) -> None:
             click.echo(one.path)
 
 
-def _source(spec: str) -> Any:
+def _source(role: str, spec: str, quiet: bool) -> Source:
+    """A directory or Hub id as a local source; what was fetched is said."""
+    from dflash_convert import hub
     from dflash_convert.convert import Source
 
-    return Source(Path(spec))
+    resolve = hub.resolve_drafter if role == "drafter" else hub.resolve_target
+    found = resolve(spec, progress=progress_wanted(quiet))
+    show_notes(found.notes, quiet=quiet)
+    repository = found.repo if not found.subfolder else f"{found.repo}/{found.subfolder}"
+    return Source(found.path, repository, found.revision)
 
 
 def _write(conversion: Conversion, paths: list[Path], given: dict[str, Any]) -> list[Written]:

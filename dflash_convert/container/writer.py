@@ -289,6 +289,13 @@ def check_output_path(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -
         raise OutputError(f"{path.parent} is not a directory", tip="create it first")
 
 
+def make_parent(path: Path) -> None:
+    """Create the output's directory when only its last part is missing."""
+    if path.parent.parent.is_dir() and not path.parent.exists():
+        with _disk_errors(path):
+            path.parent.mkdir(exist_ok=True)
+
+
 def check_space(directory: Path, need: int) -> None:
     """OutputError when ``directory``'s file system has fewer than ``need`` bytes free."""
     status = os.statvfs(directory)
