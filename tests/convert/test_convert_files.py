@@ -1,0 +1,160 @@
+"""The conversion of the bundled pair: plans, names, types, sources and what is said about them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from dflash_convert import convert
+from dflash_convert.cli import cli
+from dflash_convert.container.reader import open_gguf
+from dflash_convert.convert import Options, Source
+from dflash_convert.errors import CheckpointError, OutputError, UsageError
+
+
+@pytest.fixture
+def pair(fixtures: Path) -> tuple[Source, Source]:
+    return Source(fixtures / "tiny-js" / "drafter"), Source(fixtures / "tiny-js" / "target")
+
+
+def run(*args: str | Path) -> Result:
+    return CliRunner().invoke(cli, [str(a) for a in args], catch_exceptions=False)
+
+
+def copy_drafter(pair: tuple[Source, Source], to: Path, dtype: str) -> Source:
+    """The bundled drafter with its weights in another float format."""
+    from dflash_convert.checkpoint import open_checkpoint
+
+    checkpoint = open_checkpoint(pair[0].path)
+    header, blobs, at = {}, [], 0
+    for tensor in checkpoint.tensors.values():
+        raw = tensor.file.read_bytes()[tensor.offset : tensor.offset + tensor.nbytes]
+        values = (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)
+        blob = values.astype({"F32": "<f4", "F16": "<f2", "F64": "<f8"}[dtype]).tobytes()
+        header[tensor.name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [at, at + len(blob)]}
+        at += len(blob)
+        blobs.append(blob)
+    to.mkdir()
+    head = json.dumps(header).encode()
+    (to / "anything.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + b"".join(blobs))
+    (to / "config.json").write_text((pair[0].path / "config.json").read_text())
+    return Source(to)
+
+
+def test_dry_run_tells_the_exact_size_and_writes_nothing(fixtures: Path, tmp_path: Path) -> None:
+    base = (fixtures / "tiny-js/drafter", "--target-model-dir", fixtures / "tiny-js/target", "-t", "q8_0")
+    planned = run(*base, "-o", tmp_path / "a.gguf", "--dry-run", "--json")
+    assert planned.exit_code == 0
+    assert list(tmp_path.iterdir()) == []
+    plan = json.loads(planned.stdout)[0]
+    assert run(*base, "-o", tmp_path / "a.gguf").exit_code == 0
+    assert (tmp_path / "a.gguf").stat().st_size == plan["bytes"]
+    written = open_gguf(tmp_path / "a.gguf")
+    assert [t["name"] for t in plan["tensors"]] == list(written.tensors)
+    assert [k["name"] for k in plan["keys"]] == list(written.keys)
+
+
+def test_the_bare_command_converts_and_prints_only_the_path(fixtures: Path, tmp_path: Path) -> None:
+    result = run(
+        *(fixtures / "tiny-js/drafter", "--target-model-dir", fixtures / "tiny-js/target"),
+        *("--target-name", "tiny-js", "-o", tmp_path / "new"),
+    )
+    assert result.stdout == f"{tmp_path / 'new' / 'dflash-tiny-js-BF16.gguf'}\n"
+    assert "block 8, taps after target layers 1, 3, 4, mask token 503" in result.stderr
+    command = "llama-server -m tiny-js.gguf -md " + result.stdout.strip()
+    assert f"{command} --spec-type draft-dflash --spec-draft-n-max 7 -fa on" in result.stderr
+
+
+def test_several_types_in_one_pass_equal_single_ones(pair: tuple[Source, Source], tmp_path: Path) -> None:
+    types = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k_m")
+    together = convert.prepare(*pair, Options(outtypes=types))
+    (tmp_path / "all").mkdir()
+    many = convert.write(together, convert.output_paths(together, tmp_path / "all"), threads=2)
+    assert [w.outtype for w in many] == [t.upper() for t in types]
+    for one in many:
+        alone = convert.prepare(*pair, Options(outtypes=(one.outtype,)))
+        path = tmp_path / "alone.gguf"
+        convert.write(alone, [path], force=True, threads=1)
+        assert path.read_bytes() == one.path.read_bytes()
+
+
+def test_the_same_inputs_give_the_same_bytes(pair: tuple[Source, Source], tmp_path: Path) -> None:
+    for name in ("a.gguf", "b.gguf"):
+        convert.write(convert.prepare(*pair, Options(outtypes=("q4_0",))), [tmp_path / name])
+    assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
+
+
+def test_plain_leaves_our_keys_out(pair: tuple[Source, Source]) -> None:
+    plain = convert.prepare(*pair, Options(plain=True)).files[0].keys
+    full = convert.prepare(*pair, Options()).files[0].keys
+    extra = {kv.name for kv in full} - {kv.name for kv in plain}
+    assert extra
+    assert all(name.startswith(("general.source.", "dflash_convert.")) for name in extra)
+    assert {kv.name for kv in plain} <= {kv.name for kv in full}
+
+
+@pytest.mark.parametrize("dtype", ["F32", "F64"])
+def test_wider_sources_round_to_the_same_file(pair: tuple[Source, Source], tmp_path: Path, dtype: str) -> None:
+    """bf16 weights widened and written as bf16, q8_0 and q4_0 again: the same tensors."""
+    wide = copy_drafter(pair, tmp_path / "wide", dtype)
+    for outtype in ("bf16", "q8_0", "q4_0"):
+        options = Options(outtypes=(outtype,), model_name="x")
+        convert.write(convert.prepare(pair[0], pair[1], options), [tmp_path / "narrow.gguf"], force=True)
+        convert.write(convert.prepare(wide, pair[1], options), [tmp_path / "wide.gguf"], force=True)
+        a, b = open_gguf(tmp_path / "narrow.gguf"), open_gguf(tmp_path / "wide.gguf")
+        assert list(a.tensors) == list(b.tensors)
+        for name in a.tensors:
+            assert np.array_equal(a.data(name), b.data(name)), name
+
+
+@pytest.mark.parametrize(("dtype", "outtype"), [("F32", "F32"), ("F16", "F16"), ("F64", "F32")])
+def test_auto_is_the_checkpoints_own_dtype(
+    pair: tuple[Source, Source], tmp_path: Path, dtype: str, outtype: str
+) -> None:
+    source = copy_drafter(pair, tmp_path / "drafter", dtype)
+    assert convert.prepare(source, pair[1], Options()).files[0].outtype == outtype
+
+
+def test_a_nan_is_refused_with_tensor_and_row(pair: tuple[Source, Source], tmp_path: Path) -> None:
+    source = copy_drafter(pair, tmp_path / "drafter", "F32")
+    file = source.path / "anything.safetensors"
+    data = bytearray(file.read_bytes())
+    from dflash_convert.checkpoint import read_safetensors
+
+    tensor = read_safetensors(file)["fc.weight"]
+    at = tensor.offset + 4 * (3 * tensor.shape[1] + 5)
+    data[at : at + 4] = np.float32(np.nan).tobytes()
+    file.write_bytes(data)
+    for outtype in ("f32", "q8_0", "q4_0"):
+        conversion = convert.prepare(source, pair[1], Options(outtypes=(outtype,)))
+        with pytest.raises(
+            CheckpointError, match=r"anything\.safetensors: tensor 'fc\.weight', row 3 holds NaN or Inf"
+        ):
+            convert.write(conversion, [tmp_path / "out.gguf"])
+        assert not (tmp_path / "out.gguf").exists()
+
+
+def test_existing_output_needs_force(pair: tuple[Source, Source], tmp_path: Path) -> None:
+    path = tmp_path / "a.gguf"
+    path.write_bytes(b"old")
+    conversion = convert.prepare(*pair, Options())
+    with pytest.raises(OutputError, match="exists already"):
+        convert.write(conversion, [path])
+    assert path.read_bytes() == b"old"
+    convert.write(conversion, [path], force=True)
+    assert open_gguf(path).architecture == "dflash"
+
+
+def test_one_file_for_two_types_is_refused(pair: tuple[Source, Source], tmp_path: Path) -> None:
+    conversion = convert.prepare(*pair, Options(outtypes=("bf16", "q8_0")))
+    with pytest.raises(UsageError, match="one file, but 2 types"):
+        convert.output_paths(conversion, tmp_path / "a.gguf")
+
+
+def test_unknown_type(pair: tuple[Source, Source]) -> None:
+    with pytest.raises(UsageError, match="unknown output type 'q9_9'"):
+        convert.prepare(*pair, Options(outtypes=("q9_9",)))
