@@ -1,0 +1,293 @@
+"""A repository id or a path becomes a local directory, with where it came from.
+
+A path that exists never touches the network.  Of a Hub target only its configuration, tokenizer and template
+files are fetched, of a drafter its configuration, README, index and weights.  HF_HOME, HF_TOKEN, HF_ENDPOINT
+and HF_HUB_OFFLINE work as everywhere (huggingface_hub reads them); interrupted downloads resume.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import NoReturn
+
+from dflash_convert.errors import HubError, UsageError
+from dflash_convert.notes import Note
+
+TARGET_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "tokenizer.model.v*",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tekken.json",
+    "tiktoken.model",
+    "*.tiktoken",
+    "tokenization_*.py",  # read as text for its split expression, never run
+    "chat_template.jinja",
+    "chat_template.json",
+    "additional_chat_templates/*.jinja",
+)
+DRAFTER_FILES = ("config.json", "README.md", "mask_embedding.pt")
+INDEX = "model.safetensors.index.json"
+SMALL = 64 << 20  # bytes; larger files get a hash only when the cache knows it
+_SPEC = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?P<sub>(?:/[\w.-]+)*)(?:@(?P<rev>[\w./-]+))?")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SNAPSHOT = re.compile(r"models--(?P<repo>.+)")
+Choice = Callable[[Sequence[str]], list[str]]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A local directory; ``repo``, ``revision`` (a commit) and ``subfolder`` when it came from the Hub.
+
+    ``files`` maps each file's name to its SHA-256 (large files outside the Hub's cache are left out).
+    """
+
+    path: Path
+    repo: str | None = None
+    revision: str | None = None
+    subfolder: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What to call it: the repository, else the directory; a sub-folder adds its own name."""
+        if self.repo is None:
+            return self.path.resolve().name
+        return f"{self.repo}/{self.subfolder}" if self.subfolder else self.repo
+
+
+@dataclass(frozen=True)
+class Spec:
+    """``owner/name[/sub/folder][@revision]`` taken apart."""
+
+    repo: str
+    subfolder: str
+    revision: str | None
+
+
+def parse_spec(text: str) -> Spec | None:
+    """The parts of a repository id, or None when ``text`` cannot be one."""
+    match = _SPEC.fullmatch(text)
+    if match is None or ".." in text:
+        return None
+    return Spec(match["repo"], match["sub"].strip("/"), match["rev"])
+
+
+def resolve_target(spec: str, *, progress: bool = False) -> Resolved:
+    """The target's configuration and tokenizer files; never its weights."""
+    return _resolve(spec, "target", lambda names: matching(names, TARGET_FILES), progress)
+
+
+def resolve_drafter(spec: str, *, progress: bool = False) -> Resolved:
+    """The drafter's configuration, README, index and safetensors weights."""
+    return _resolve(spec, "drafter", lambda names: drafter_files(names), progress)
+
+
+def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
+    """Names that match a pattern of the same depth (``*`` stays within one folder)."""
+    wanted = [(pattern.count("/"), pattern) for pattern in patterns]
+    return [n for n in names if any(n.count("/") == depth and fnmatchcase(n, pattern) for depth, pattern in wanted)]
+
+
+def drafter_files(names: Sequence[str]) -> list[str]:
+    """Files of one folder that make a drafter; ``consolidated`` weights only when there are no others."""
+    chosen = matching(names, (*DRAFTER_FILES, "*.safetensors.index.json"))
+    weights = matching(names, ("*.safetensors",))
+    usual = [name for name in weights if not name.startswith("consolidated")]
+    return chosen + (usual or weights)
+
+
+def _resolve(text: str, role: str, choose: Choice, progress: bool) -> Resolved:
+    path = Path(text).expanduser()
+    if path.exists():
+        return _local(path, role)
+    spec = parse_spec(text)
+    if spec is None or text.startswith((".", "~", "/")):
+        raise UsageError(
+            f"{role} {text!r}: no such directory, and not a Hub repository id either",
+            tip="Name a directory that exists, or a repository as owner/name, optionally with @revision.",
+        )
+    return _from_hub(spec, role, choose, progress)
+
+
+def _local(path: Path, role: str) -> Resolved:
+    if not path.is_dir():
+        raise UsageError(f"{role} {path}: a directory was expected, this is a file")
+    path = _snapshot_in(path)
+    repo, revision, subfolder = cache_origin(path)
+    return Resolved(path, repo, revision, subfolder, hashes(path))
+
+
+def _snapshot_in(path: Path) -> Path:
+    """The snapshot to use when ``path`` is a repository's folder in the cache, else ``path`` itself."""
+    if (path / "config.json").exists() or not (path / "snapshots").is_dir():
+        return path
+    main = path / "refs" / "main"
+    if main.is_file():
+        return path / "snapshots" / main.read_text("utf-8").strip()
+    found = sorted(entry for entry in (path / "snapshots").iterdir() if entry.is_dir())
+    return found[0] if len(found) == 1 else path
+
+
+def cache_origin(path: Path) -> tuple[str | None, str | None, str | None]:
+    """(repository, commit, sub-folder) from ``.../models--OWNER--NAME/snapshots/COMMIT[/SUB]``, else Nones."""
+    parts = path.absolute().parts
+    for at in range(len(parts) - 2, 0, -1):
+        match = _SNAPSHOT.fullmatch(parts[at - 1])
+        if parts[at] == "snapshots" and match:
+            return match["repo"].replace("--", "/", 1), parts[at + 1], "/".join(parts[at + 2 :]) or None
+    return None, None, None
+
+
+def hashes(path: Path) -> dict[str, str]:
+    """SHA-256 of the files in one folder: from the cache's own name for large files, else of the bytes."""
+    found = {}
+    for entry in sorted(path.iterdir()):
+        if not entry.is_file():
+            continue
+        blob = entry.resolve()
+        if _SHA256.fullmatch(blob.name) and blob.parent.name == "blobs":
+            found[entry.name] = blob.name
+        elif entry.stat().st_size <= SMALL:
+            found[entry.name] = hashlib.sha256(entry.read_bytes()).hexdigest()
+    return found
+
+
+def _from_hub(spec: Spec, role: str, choose: Choice, progress: bool) -> Resolved:
+    from huggingface_hub import HfApi, constants, hf_hub_download
+    from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
+
+    if constants.HF_HUB_OFFLINE:
+        return _from_cache(spec, role, "HF_HUB_OFFLINE is set")
+    (enable_progress_bars if progress else disable_progress_bars)()
+    try:
+        info = HfApi().model_info(spec.repo, revision=spec.revision)
+        commit = info.sha or ""
+        prefix = f"{spec.subfolder}/" if spec.subfolder else ""
+        listed = [entry.rfilename for entry in info.siblings or []]
+        inside = [name[len(prefix) :] for name in listed if name.startswith(prefix)]
+        chosen = choose(inside)
+        _check_folder(spec, role, chosen, listed)
+        for name in sorted(chosen, key=lambda name: name.endswith(".safetensors")):  # the small files first
+            local = Path(hf_hub_download(spec.repo, prefix + name, revision=commit))
+    except (HubError, UsageError):
+        raise
+    except Exception as error:  # the library's errors come from several bases that changed between versions
+        if _is_connection(error):
+            return _from_cache(spec, role, "the Hub cannot be reached")
+        _explain(error, spec)
+    root = local.parents[(prefix + name).count("/")]
+    _remember(root.parents[1] / "refs", spec.revision or "main", commit)
+    folder = root / spec.subfolder if spec.subfolder else root
+    return Resolved(folder, spec.repo, commit, spec.subfolder or None, hashes(folder))
+
+
+def _remember(refs: Path, revision: str, commit: str) -> None:
+    """Names the commit in the cache, so that the same words find it without a connection."""
+    if revision != commit and "/../" not in f"/{revision}/":
+        (refs / revision).parent.mkdir(parents=True, exist_ok=True)
+        (refs / revision).write_text(commit, "utf-8")
+
+
+def _check_folder(spec: Spec, role: str, chosen: Sequence[str], listed: Sequence[str]) -> None:
+    """A folder without config.json is not a model; say which folders are."""
+    if "config.json" in chosen or (role == "target" and chosen):
+        return
+    where = f"{spec.repo}/{spec.subfolder}" if spec.subfolder else spec.repo
+    others = sorted(str(PurePosixPath(name).parent) for name in listed if name.endswith("/config.json"))
+    raise HubError(
+        f"{where}: no config.json there, so it is not a {role}",
+        tip=f"Folders of this repository that have one: {', '.join(others[:5])}." if others else "Check the name.",
+    )
+
+
+def _from_cache(spec: Spec, role: str, reason: str) -> Resolved:
+    """What an earlier run has fetched; HubError when that is not enough."""
+    from huggingface_hub import constants
+
+    folder = Path(constants.HF_HUB_CACHE) / f"models--{spec.repo.replace('/', '--')}"
+    revision = spec.revision or "main"
+    ref = folder / "refs" / revision
+    commit = ref.read_text("utf-8").strip() if ref.is_file() else revision
+    path = folder / "snapshots" / commit / spec.subfolder
+    missing = _missing(path, role)
+    if missing:
+        raise HubError(
+            f"{spec.repo}: {reason}, and the cache does not hold {missing} (revision {revision})",
+            tip="Run once with a connection, or give a local directory instead.",
+        )
+    note = Note("warning", f"{spec.repo}: {reason}; the copy in the cache is used (revision {commit})")
+    return Resolved(path, spec.repo, commit, spec.subfolder or None, hashes(path), (note,))
+
+
+def _missing(path: Path, role: str) -> str | None:
+    if not (path / "config.json").is_file():
+        return "its files"
+    if role == "target":
+        names = [entry.name for entry in path.iterdir()]
+        return None if len(matching(names, TARGET_FILES)) > 1 else "its tokenizer files"
+    index = path / INDEX
+    if index.is_file():
+        shards = sorted(set(json.loads(index.read_text("utf-8")).get("weight_map", {}).values()))
+        return next((shard for shard in shards if not (path / shard).is_file()), None)
+    return None if any(path.glob("*.safetensors")) else "its weights"
+
+
+def _is_connection(error: BaseException) -> bool:
+    """No answer at all: refused, no name, no route, time-out."""
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    if isinstance(error, (OfflineModeIsEnabled, ConnectionError, TimeoutError)):
+        return True
+    return getattr(error, "response", None) is None and any(
+        base.__name__ in ("TransportError", "RequestException", "ConnectError") for base in type(error).__mro__
+    )
+
+
+def _explain(error: Exception, spec: Spec) -> NoReturn:
+    """One sentence per kind of refusal.  The library's own text is left out: it may quote headers."""
+    from huggingface_hub import errors
+
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, errors.GatedRepoError):
+        if status == 401:
+            raise HubError(
+                f"{spec.repo} is gated: the Hub asks who you are",
+                tip="Accept its terms on its page, then log in with `hf auth login` or set HF_TOKEN.",
+            ) from error
+        raise HubError(
+            f"{spec.repo} is gated and your account has no access",
+            tip="Ask for access on its page; if you have it, check that HF_TOKEN belongs to that account.",
+        ) from error
+    if isinstance(error, errors.RevisionNotFoundError):
+        raise HubError(
+            f"{spec.repo} has no revision {spec.revision or 'main'}",
+            tip="Give a branch, a tag or a full commit after the @.",
+        ) from error
+    if isinstance(error, errors.RepositoryNotFoundError):
+        raise HubError(
+            f"{spec.repo} was not found on the Hub",
+            tip="Check the spelling; a private repository needs HF_TOKEN or `hf auth login`.",
+        ) from error
+    if status == 401:
+        raise HubError(f"{spec.repo}: the Hub refused the token", tip="Set a valid HF_TOKEN, or unset it.") from error
+    if status is not None:
+        raise HubError(f"{spec.repo}: the Hub answered with status {status}", tip="Try again later.") from error
+    if isinstance(error, OSError) and error.errno is not None:
+        raise HubError(f"{spec.repo}: the download cannot be stored ({error.strerror})") from error
+    raise HubError(f"{spec.repo}: the download failed ({type(error).__name__})", tip="Try again.") from error
