@@ -72,7 +72,7 @@ def command(**given: Any) -> None:
     setup = run.prepare(_options(given))
     show_notes(setup.notes, quiet=quiet)
     say(_recorded(setup.options), quiet=quiet)
-    result = run.validate(setup, (lambda text: say(f"  {text}")) if given["verbose"] else lambda _: None)
+    result = run.validate(setup, lambda text, detail: say(text, quiet=quiet or (detail and not given["verbose"])))
     _show(result, given)
     result.raise_for_status()
 

@@ -20,7 +20,7 @@ SOME = 4  # requests of a run that only complements the main one
 LONG_REQUESTS = 2
 LONG_PREDICT = 128
 
-Progress = Callable[[str], None]
+Progress = Callable[[str, bool], None]  # what begins now, and whether it is a detail
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def answer_items(
     answered: list[Answered] = []
     for item in items:
         for query in _queries(session, item, use_chat, thinking, answered):
-            progress(query.name)
+            progress(query.name, True)
             answered.append(Answered(query, session.complete(query.request)))
     return tuple(answered)
 
@@ -170,6 +170,6 @@ def _behind(session: Session, query: Query, filler: tuple[int, ...], room: int, 
 def replay(session: Session, queries: Sequence[Query], progress: Progress) -> tuple[Answered, ...]:
     answered = []
     for query in queries:
-        progress(query.name)
+        progress(query.name, True)
         answered.append(Answered(query, session.complete(query.request)))
     return tuple(answered)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -32,7 +32,6 @@ from dflash_convert.validation.result import (
 )
 
 TIE = 0.02  # speeds this close (a fraction) count as equal, and the smaller n-max wins
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Outcome:
     thinking: str | None
 
 
-def _silent(_: str) -> None:
+def _silent(text: str, detail: bool) -> None:
     pass
 
 
@@ -93,7 +92,7 @@ def prepare(options: Options) -> Setup:
     return Setup(options, files, engine, items, n_max, stored, tuple(notes), now)
 
 
-def validate(setup: Setup, progress: Progress = _silent) -> ValidationResult:
+def validate(setup: Setup, progress: requests.Progress = _silent) -> ValidationResult:
     """Run a prepared validation. An engine failure is a result too; other errors are raised."""
     began = time.monotonic()
     retries: list[str] = []
@@ -105,7 +104,7 @@ def validate(setup: Setup, progress: Progress = _silent) -> ValidationResult:
         except EngineRunError as failure:
             if failure.kind == OUT_OF_MEMORY and contexts:
                 retries.append(f"out of memory at a context of {max(context, long_context or 0)} tokens")
-                progress(f"{retries[-1]}; trying {contexts[0][1] or contexts[0][0]}")
+                progress(f"{retries[-1]}; trying {contexts[0][1] or contexts[0][0]}", False)
                 continue
             return _failed(setup, failure, context, long_context, tuple(retries), time.monotonic() - began)
         return _result(setup, outcome, tuple(retries), time.monotonic() - began)
@@ -126,12 +125,12 @@ def _contexts(setup: Setup) -> list[tuple[int, int | None]]:
     return ladder
 
 
-def run_at(setup: Setup, context: int, long_context: int | None, progress: Progress) -> Outcome:
+def run_at(setup: Setup, context: int, long_context: int | None, progress: requests.Progress) -> Outcome:
     """All runs with one context size; raises :class:`EngineRunError`."""
     options = setup.options
     size = max(context, long_context or 0)
     with start(setup.engine, _launch(options, setup.pair, None, 0, size)) as session:
-        progress("without the drafter")
+        progress("without the drafter", False)
         requests.warm_up(session)
         default = requests.thinking_modes(session) if _chats(setup) else None
         baselines = _baselines(session, setup, context, long_context, default, progress)
@@ -140,7 +139,7 @@ def run_at(setup: Setup, context: int, long_context: int | None, progress: Progr
     for n_max in setup.n_max:
         launch = _launch(options, setup.pair, options.drafter, n_max, size)
         with start(setup.engine, launch) as session:
-            progress(f"with the drafter, n-max {n_max}")
+            progress(f"with the drafter, n-max {n_max}", False)
             requests.warm_up(session)
             cases = baselines if main is None else baselines[:1]
             ran = [_drafted(session, setup, case, n_max, progress) for case in cases]
@@ -165,7 +164,7 @@ def _baselines(
     context: int,
     long_context: int | None,
     default: bool | None,
-    progress: Progress,
+    progress: requests.Progress,
 ) -> tuple[requests.Case, ...]:
     """The main case first, then what complements it."""
     options, chat = setup.options, _chats(setup)
@@ -191,7 +190,7 @@ def _baselines(
     return tuple(cases)
 
 
-def _drafted(session: Session, setup: Setup, case: requests.Case, n_max: int, progress: Progress) -> RunResult:
+def _drafted(session: Session, setup: Setup, case: requests.Case, n_max: int, progress: requests.Progress) -> RunResult:
     """The same requests with the drafter, compared one by one."""
     answered = requests.replay(session, case.queries, progress)
     rows = []
