@@ -1,0 +1,137 @@
+"""Values that change what the drafter computes: mask token, rope, scale, window, block, causality."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from dflash_convert.pairing.finding import Finding, error, warning
+from dflash_convert.pairing.view import DrafterView, TargetView
+
+NORMAL = 1  # token type of ordinary text
+ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
+MASK = "tokenizer.ggml.mask_token_id"
+DEFAULT_BLOCK = 16  # what the runtime takes when a DFlash file has no block size
+
+
+def check_mask(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
+    """The mask token fills the block: it must be a row of the target's table that means nothing else."""
+    mask = drafter.keys.integer(MASK)
+    if mask is None:
+        cure = "llama.cpp aborts at the first draft: convert again, --mask-token-id N gives the id"
+        yield error("mask-token-missing", None, None, cure)
+        return
+    rows = [n for n in (target.rows, drafter.vocab.size) if n is not None]
+    if mask < 0 or (rows and mask >= min(rows)):
+        cure = "take the id from the drafter's config.json (dflash_config.mask_token_id)"
+        yield error("mask-token-range", mask, f"{min(rows, default=0)} embedding rows", cure)
+        return
+    for kind, token in target.vocab.special.items():
+        if token == mask:
+            yield warning("mask-token-special", mask, f"{kind} is {token}", "a mask that is eos or pad is a fallback")
+            return
+    types = target.vocab.types
+    if types is not None and mask < len(types) and types[mask] == NORMAL:
+        text = (target.vocab.tokens or [])[mask] if target.vocab.tokens else ""
+        yield warning("mask-token-ordinary", mask, f"the token {text!r}", "an ordinary word was hardly the mask")
+
+
+def check_rope(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
+    base = drafter.keys.number(drafter.own("rope.freq_base"))
+    if base is None:
+        yield warning("rope-base", None, list(target.rope_bases), "without freq_base llama.cpp assumes 10000")
+    elif target.rope_bases and not any(math.isclose(base, own, rel_tol=1e-6) for own in target.rope_bases):
+        cure = "most drafters share the target's base: compare with rope_theta in the drafter's config.json"
+        yield warning("rope-base", base, list(target.rope_bases), cure)
+    sections = drafter.keys.integers(drafter.own("rope.dimension_sections"))
+    if target.mrope and sections is None:
+        cure = "the target uses M-RoPE: convert again with its --target-model-dir"
+        yield error("rope-sections", None, "M-RoPE", cure)
+    elif sections is not None and not _temporal_only(drafter, sections):
+        yield error("rope-sections", sections, None, "a drafter rotates by time alone: [head_dim / 2, 0, 0, 0]")
+    elif sections is not None and not target.mrope:
+        yield warning("rope-sections", sections, "plain rope", "made for an M-RoPE target; this one is not")
+
+
+def _temporal_only(drafter: DrafterView, sections: list[int]) -> bool:
+    head = drafter.keys.first(drafter.own("rope.dimension_count"))
+    head = head or drafter.keys.first(drafter.own("attention.key_length")) or 0
+    return len(sections) == 4 and not any(sections[1:]) and 2 * sections[0] >= head
+
+
+def check_scale(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
+    """The drafter reads the target's embedding table, so it needs the target's factor too."""
+    own, wanted = drafter.keys.number(drafter.own("embedding_scale")), target.embedding_scale
+    if wanted is None or math.isclose(wanted, 1.0):
+        return
+    shown = round(wanted, 4)
+    if own is None:
+        cure = "the target multiplies its embeddings: convert again with its --target-model-dir"
+        yield error("embedding-scale", None, shown, cure)
+    elif not math.isclose(own, wanted, rel_tol=1e-2):
+        borrowed = "token_embd.weight" not in drafter.tensors
+        found = error if borrowed else warning
+        yield found("embedding-scale", own, shown, "compare with input_embedding_scale in the drafter's config.json")
+
+
+def check_window(drafter: DrafterView) -> Iterator[Finding]:
+    window = drafter.keys.integer(drafter.own("attention.sliding_window"))
+    if not window:
+        return
+    name = drafter.own("attention.sliding_window_pattern")
+    value = drafter.keys.values.get(name)
+    layers = drafter.keys.integer(drafter.own("block_count"))
+    if value is None or isinstance(value, (int, str)):
+        yield error("window-pattern", value, None, "llama.cpp needs one bool per layer: convert the drafter again")
+        return
+    pattern = drafter.keys.integers(name) or []
+    if layers is not None and len(pattern) != layers:
+        yield error("window-pattern", len(pattern), f"{layers} drafter layers", "one bool per layer is needed")
+    block = drafter.keys.integer(drafter.own("block_size"))
+    if any(pattern) and block is not None and window < block:
+        yield warning("window-block", window, f"block of {block}", "a window smaller than the block hides part of it")
+    yield from _causality(drafter, pattern)
+
+
+def _causality(drafter: DrafterView, pattern: list[int]) -> Iterator[Finding]:
+    """Trainers attend causally in sliding layers unless told otherwise; the runtime has one flag for all."""
+    if not any(pattern) or drafter.own("attention.causal") in drafter.keys:
+        return
+    if drafter.config.get("sliding_window_non_causal") is True:
+        return
+    kinds = f"{sum(map(bool, pattern))} sliding, {len(pattern) - sum(map(bool, pattern))} full layers"
+    yield warning(
+        "mixed-causality",
+        kinds,
+        None,
+        "llama.cpp attends to both sides in all layers; if the sliding ones were trained causally, acceptance drops",
+    )
+
+
+def check_block(drafter: DrafterView, n_max: int | None) -> Iterator[Finding]:
+    block = drafter.keys.integer(drafter.own("block_size"))
+    if block is None:
+        if drafter.spark:
+            yield error("block-size", None, None, "DSpark needs dflash.block_size: convert the drafter again")
+            return
+        yield warning("block-size", None, None, f"llama.cpp assumes {DEFAULT_BLOCK}: convert the drafter again")
+        block = DEFAULT_BLOCK
+    most = max_drafts(drafter, block)
+    if most < 1:
+        yield error("block-size", block, None, "a block must hold the last token and at least one draft")
+    elif n_max is not None and n_max > most:
+        yield warning("n-max", most, n_max, f"llama.cpp clamps it: --spec-draft-n-max {most}")
+    if n_max is not None and n_max < 1:
+        yield error("n-max", most, n_max, "n-max must be at least 1")
+
+
+def max_drafts(drafter: DrafterView, block: int) -> int:
+    """A block drafts one token less than it holds, except anchor-first DSpark."""
+    anchor = drafter.keys.boolean(drafter.own("sample_from_anchor"))
+    return block if drafter.spark and anchor is not False else block - 1
+
+
+def check_activation(drafter: DrafterView) -> Iterator[Finding]:
+    kind = drafter.keys.text(drafter.own("hidden_activation"))
+    if kind is not None and kind not in ACTIVATIONS:
+        yield error("hidden-activation", kind, None, f"llama.cpp knows {', '.join(ACTIVATIONS)}")

@@ -1,0 +1,75 @@
+"""Who made it and for whom: file name, family and lineage.  Warnings, because siblings sometimes work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from dflash_convert.pairing.architectures import DIALECTS, DRAFTERS
+from dflash_convert.pairing.finding import Finding, error, warning
+from dflash_convert.pairing.view import DrafterView, TargetView
+
+# words that name a variant of a model; a drafter learned the hidden states of one of them
+VARIANTS = ("qat", "abliterated", "uncensored", "heretic", "distill", "merge", "reap", "thinking", "coder")
+SHARD = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+
+
+def check_kinds(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
+    """Is the drafter a drafter in llama.cpp's own dialect, and the target none?"""
+    arch = drafter.architecture
+    if arch in DIALECTS:
+        cure = f"written for {DIALECTS[arch]}; rewrite it with: dflash-convert migrate OLD.gguf NEW.gguf"
+        yield error("dialect", arch, "dflash", cure)
+    elif arch not in DRAFTERS:
+        yield error("drafter-architecture", arch or None, target.label, "usage: check DRAFTER TARGET; swapped?")
+    if target.architecture in DRAFTERS or target.architecture in DIALECTS:
+        yield error("target-is-drafter", arch, target.architecture, "give the target model, not another drafter")
+    if drafter.problem is not None:
+        yield error(
+            "unconvertible", drafter.problem, None, "dflash-convert DRAFTER --target-model-dir TARGET --dry-run"
+        )
+
+
+def check_file_name(drafter: DrafterView) -> Iterator[Finding]:
+    """llama.cpp takes a drafter by a lower-case prefix of its name, and only as one file."""
+    if not drafter.is_gguf or drafter.architecture != "dflash":
+        return
+    name, prefix = drafter.path.name, "dspark-" if drafter.spark else "dflash-"
+    if SHARD.search(name):
+        yield warning("file-name", name, None, "llama.cpp does not recognise a drafter in several files")
+    if not name.startswith(prefix):
+        yield warning("file-name", name, None, f"llama.cpp finds drafters by their name: rename it to {prefix}…")
+
+
+def check_lineage(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
+    """Compare the target's names with those the drafter was made for."""
+    made_for = _made_for(drafter)
+    if not made_for or not target.names:
+        return
+    mine, its = [_plain(name) for name in made_for], [_plain(name) for name in target.names]
+    if not any(_akin(a, b) for a in mine for b in its):
+        cure = "the drafter names another target: measure the pair with dflash-convert validate"
+        yield warning("lineage", made_for, list(target.names), cure)
+    for word in VARIANTS:
+        here, there = any(word in name for name in mine), any(word in name for name in its)
+        if here != there:
+            cure = f"only one of the two is a {word} variant; such pairs reach from 0 to 98 %: measure with validate"
+            yield warning("lineage-variant", made_for, list(target.names), cure)
+            return
+
+
+def _made_for(drafter: DrafterView) -> list[str]:
+    keys = drafter.keys
+    found = [keys.text("dflash_convert.target.name"), keys.text("dflash_convert.target.repository")]
+    count = keys.integer("general.base_model.count") or 16
+    found += [keys.text(f"general.base_model.{i}.name") for i in range(min(count, 16))]
+    return list(dict.fromkeys(name for name in found if name))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.rsplit("/", 1)[-1].lower())
+
+
+def _akin(a: str, b: str) -> bool:
+    """One name holds the other: 'Qwen3 8B' and 'qwen3-8b-instruct'."""
+    return bool(a) and bool(b) and (a in b or b in a)
