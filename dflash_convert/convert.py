@@ -172,7 +172,7 @@ def write(
     threads: int | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> list[Written]:
-    """Write every output in one pass over the weights; on any error no output path has changed."""
+    """Write every output in one pass over the weights; on an error each path is as it was or complete."""
     begin = time.monotonic()
     inputs = [conversion.checkpoint.directory / "config.json", *conversion.checkpoint.files]
     for path in paths:
@@ -192,6 +192,8 @@ def write(
             places = [Place(o.fileno(), o.offset(plan.name), k[plan.name]) for o, k in zip(outputs, kinds, strict=True)]
             jobs += make_jobs(plan, tuple(places))
         run_jobs(jobs, threads, progress)
+        for output in outputs:
+            output.finish()
         for output in outputs:
             output.commit()
     seconds = time.monotonic() - begin

@@ -8,6 +8,8 @@ defect.  Arrays are decoded when they are first used; tensor data stays in the f
 from __future__ import annotations
 
 import mmap
+import os
+import stat
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,6 +39,9 @@ MAX_KEY = 65535  # bytes, by the format's own rule
 MIN_KV_BYTES = 8 + 1 + 4 + 1
 MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8
 MAX_ALIGNMENT = 1 << 20
+BOOL_CHUNK = 1 << 20
+HEADER_BYTES = 4 + 4 + 8 + 8
+INCOMPLETE = "the file is incomplete: download or convert it again"
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
@@ -171,24 +176,20 @@ def open_gguf(path: str | Path) -> Gguf:
     """Map and check the GGUF at ``path``; ContainerError names the first defect found."""
     path = Path(path)
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            if size < 24:
-                raise ContainerError(f"{path.name}: {size} bytes are too few for a GGUF header", tip=_tip(path, size))
-            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        # not blocking: opening a pipe would wait for its other end
+        with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ContainerError(f"{path}: not a regular file")
+            size = status.st_size
+            if size < HEADER_BYTES:
+                raise ContainerError(f"{path.name}: {size} bytes are too few for a GGUF header", tip=INCOMPLETE)
+            mapping = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
     except FileNotFoundError:
         raise ContainerError(f"{path}: no such file") from None
-    except OSError as error:
-        raise ContainerError(f"{path}: cannot be read ({error.strerror})") from None
+    except (OSError, ValueError) as error:
+        raise ContainerError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     return Gguf(path, memoryview(mapping), size)
-
-
-def _tip(path: Path, size: int) -> str | None:
-    if size and path.suffix == ".gguf":
-        head = path.read_bytes()[:20]
-        if head.startswith(b"version https://git"):
-            return "this is a Git LFS pointer, not the file itself: run git lfs pull"
-    return "the file is incomplete: download or convert it again"
 
 
 class _Parser:
@@ -244,6 +245,8 @@ class _Parser:
         magic = bytes(self.view[:4])
         if magic != MAGIC:
             hint = "a safetensors file? give its directory" if bytes(self.view[8:10]) == b'{"' else None
+            if bytes(self.view[:19]) == b"version https://git":
+                hint = "a Git LFS pointer, not the file itself: run git lfs pull"
             raise self.fail(f"not a GGUF file: it begins with {magic!r}", hint)
         self.at = 4
         version = self.u32("version")
@@ -304,8 +307,10 @@ class _Parser:
         self.need(total, f"array {name!r} of {count} items")
         data = self.view[self.at : self.at + total]
         self.at += total
-        if item is ValueType.BOOL and count and max(data) > 1:
-            raise self.fail(f"array {name!r} holds a bool with byte {max(data)}")
+        if item is ValueType.BOOL:
+            for start in range(0, count, BOOL_CHUNK):
+                if odd := bytes(data[start : start + BOOL_CHUNK]).translate(None, b"\0\1"):
+                    raise self.fail(f"array {name!r} holds a bool with byte {odd[0]}")
         return KV(name, ValueType.ARRAY, Numbers(data, item, count), item)
 
     def _skip_strings(self, name: str, count: int) -> None:

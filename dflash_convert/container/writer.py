@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dflash_convert.container.reader import open_gguf
+from dflash_convert.container.reader import MAX_ALIGNMENT, MAX_KEY, open_gguf
 from dflash_convert.container.types import (
     ALIGNMENT,
     BLOCK,
@@ -70,33 +70,41 @@ class Layout(NamedTuple):
 def layout(keys: Sequence[KV], tensors: Sequence[Entry]) -> Layout:
     """Header bytes and tensor places; ContainerError for names, shapes or values the format forbids."""
     out = bytearray(MAGIC + struct.pack("<IQQ", VERSION, len(tensors), len(keys)))
+    alignment = _alignment(keys)
     seen: set[str] = set()
     for kv in keys:
         if not kv.name or kv.name in seen:
             raise ContainerError(f"key {kv.name!r} is empty or occurs twice")
         seen.add(kv.name)
-        _put_string(out, kv.name)
         _put_value(out, kv)
     relative: dict[str, int] = {}
     position = 0
     for entry in tensors:
         _check_entry(entry, relative)
         relative[entry.name] = position
-        _put_string(out, entry.name)
+        _put_string(out, entry.name, "tensor name")
         dims = entry.shape[::-1]
         out += struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, entry.type, position)
-        position += _padded(tensor_nbytes(entry.type, entry.shape))
-    out += bytes(-len(out) % ALIGNMENT)
+        nbytes = tensor_nbytes(entry.type, entry.shape)
+        position += nbytes + -nbytes % alignment
+    out += bytes(-len(out) % alignment)
     return Layout(bytes(out), {name: len(out) + at for name, at in relative.items()}, len(out) + position)
 
 
-def _padded(count: int) -> int:
-    return count + -count % ALIGNMENT
+def _alignment(keys: Sequence[KV]) -> int:
+    """The file's own alignment, which a GGUF made from another one keeps."""
+    for kv in keys:
+        if kv.name == "general.alignment":
+            value = kv.value
+            if kv.type is not ValueType.UINT32 or not 8 <= value <= MAX_ALIGNMENT or value & (value - 1):
+                raise ContainerError(f"general.alignment {value!r} is not a UINT32 power of two up to {MAX_ALIGNMENT}")
+            return int(value)
+    return ALIGNMENT
 
 
 def _check_entry(entry: Entry, seen: dict[str, int]) -> None:
     name, shape, kind = entry
-    if not 0 < len(name.encode()) <= MAX_NAME:
+    if not 0 < len(name.encode(errors="surrogatepass")) <= MAX_NAME:
         raise ContainerError(f"tensor name {name!r} is not 1 to {MAX_NAME} bytes long, which llama.cpp requires")
     if name in seen:
         raise ContainerError(f"tensor {name!r} occurs twice")
@@ -108,20 +116,26 @@ def _check_entry(entry: Entry, seen: dict[str, int]) -> None:
         raise ContainerError(f"rows of tensor {name!r} have {shape[-1]} elements, which {kind.name} cannot hold")
 
 
-def _put_string(out: bytearray, text: str | bytes) -> None:
-    data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+def _put_string(out: bytearray, text: str | bytes, what: str) -> None:
+    try:
+        data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    except UnicodeEncodeError as error:
+        raise ContainerError(f"{what} holds half a character ({error.object[error.start]!a})") from None
     out += struct.pack("<Q", len(data))
     out += data
 
 
 def _put_value(out: bytearray, kv: KV) -> None:
+    if len(kv.name.encode(errors="surrogatepass")) > MAX_KEY:
+        raise ContainerError(f"key {kv.name[:40]!r}... is longer than {MAX_KEY} bytes")
+    _put_string(out, kv.name, "key name")
     out += struct.pack("<I", kv.type)
     if kv.type is ValueType.STRING:
-        _put_string(out, kv.value)
+        _put_string(out, kv.value, kv.name)
     elif kv.type is ValueType.ARRAY:
         if kv.item is None:
             raise ContainerError(f"array key {kv.name!r} has no item type")
-        _put_array(out, kv.item, kv.value)
+        _put_array(out, kv.name, kv.item, kv.value)
     else:
         try:
             out += struct.pack("<" + STRUCT_CODE[kv.type], kv.value)
@@ -129,16 +143,23 @@ def _put_value(out: bytearray, kv: KV) -> None:
             raise ContainerError(f"{kv.name} = {kv.value!r} does not fit its type {kv.type.name}") from None
 
 
-def _put_array(out: bytearray, item: ValueType, values: Sequence[Any]) -> None:
+def _put_array(out: bytearray, name: str, item: ValueType, values: Sequence[Any]) -> None:
+    if item is ValueType.ARRAY:
+        raise ContainerError(f"key {name!r} is an array of arrays, which llama.cpp does not read")
     out += struct.pack("<IQ", item, len(values))
-    if item is ValueType.STRING:
+    try:
+        if item is not ValueType.STRING:
+            out += struct.pack(f"<{len(values)}{STRUCT_CODE[item]}", *values)
+            return
         pack = struct.Struct("<Q").pack
         for text in values:
             data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
             out += pack(len(data))
             out += data
-    else:
-        out += struct.pack(f"<{len(values)}{STRUCT_CODE[item]}", *values)
+    except (struct.error, OverflowError):
+        raise ContainerError(f"an item of {name} does not fit its type {item.name}") from None
+    except UnicodeEncodeError as error:
+        raise ContainerError(f"an item of {name} holds half a character ({error.object[error.start]!a})") from None
 
 
 class GgufOutput:
@@ -153,6 +174,7 @@ class GgufOutput:
         self._entries = list(tensors)
         self._offsets, self._size = plan.offsets, plan.size
         self._force = force
+        self._finished = False
         check_output_path(path, force=force)
         self._temporary: str | None = None
         self._fd = -1
@@ -189,11 +211,18 @@ class GgufOutput:
 
     def commit(self) -> None:
         """Sync, read back, move into place, sync the directory."""
+        self.finish()
         with _disk_errors(self.path):
-            os.fsync(self._fd)
-            self._read_back()
             self._publish()
             os.fsync(self._dir)
+
+    def finish(self) -> None:
+        """Sync and read back: what can fail does so while no path has changed, also when there are several files."""
+        if not self._finished:
+            with _disk_errors(self.path):
+                os.fsync(self._fd)
+                self._read_back()
+            self._finished = True
 
     def close(self) -> None:
         """Drop the file unless it was committed; safe to call twice."""
@@ -268,6 +297,8 @@ def pwrite_all(fd: int, data: ReadableBuffer, offset: int) -> None:
     view = memoryview(data).cast("B")
     while view:
         done = os.pwrite(fd, view, offset)
+        if done <= 0:  # no file system should; looping on it would never end
+            raise OSError(errno.EIO, "nothing was written")
         view = view[done:]
         offset += done
 
@@ -280,6 +311,8 @@ def check_output_path(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -
     """OutputError when ``path`` is a directory, exists (without ``force``) or is one of ``inputs``."""
     if path.is_dir():
         raise OutputError(f"{path} is a directory", tip="give a file name")
+    if path.exists() and not path.is_file():
+        raise OutputError(f"{path} is not a regular file", tip="give a file name")
     for source in inputs:
         if path.exists() and source.exists() and path.samefile(source):
             raise OutputError(f"{path} is also the input", tip="choose another output name")
