@@ -43,6 +43,8 @@ class Client:
             connection.request(method, path, payload, self._headers)
             response = connection.getresponse()
             data = response.read(MAX_REPLY)
+            if response.length:  # a sized read does not notice that the engine died in the middle
+                raise http.client.IncompleteRead(data, response.length)
         finally:
             connection.close()
         if response.status != http.client.OK:

@@ -18,6 +18,7 @@ stubborn          as normal, but it ignores SIGTERM
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -31,7 +32,9 @@ OOM = (
     "0.01.000.000 E ggml_backend_cuda_buffer_type_alloc_buffer: allocating 4096.00 MiB on device 0: "
     "cudaMalloc failed: out of memory"
 )
-ASSERT = 'common/speculative.cpp:1033: GGML_ASSERT(target_layer_ids_n > 0 && "DFlash model has no target_layer_ids") failed'
+ASSERT = (
+    'common/speculative.cpp:1033: GGML_ASSERT(target_layer_ids_n > 0 && "DFlash model has no target_layer_ids") failed'
+)
 
 
 def log(text: str) -> None:
@@ -42,7 +45,7 @@ def log(text: str) -> None:
 class Server:
     def __init__(self, mode: str, args: list[str]) -> None:
         self.mode = mode
-        self.options = dict(zip(args, args[1:], strict=False))
+        self.options = dict(itertools.pairwise(args))
         self.drafter = self.options.get("-md")
         self.n_max = int(self.options.get("--spec-draft-n-max", "0"))
         self.requests = 0

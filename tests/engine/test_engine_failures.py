@@ -31,7 +31,11 @@ LINES = [
     ("E allocating 4096.00 MiB on device 0: cudaMalloc failed: out of memory", failures.OUT_OF_MEMORY, "out of memory"),
     ("failed to allocate buffer for kv cache", failures.OUT_OF_MEMORY, "out of memory"),
     ("terminate called: std::bad_alloc", failures.OUT_OF_MEMORY, "out of memory"),
-    ('speculative.cpp:1033: GGML_ASSERT(n > 0 && "DFlash model has no target_layer_ids") failed', failures.CRASH, "not a"),
+    (
+        'speculative.cpp:1033: GGML_ASSERT(n > 0 && "DFlash model has no target_layer_ids") failed',
+        failures.CRASH,
+        "not a",
+    ),
     ("ggml-backend.cpp:10: GGML_ASSERT(buffer != nullptr) failed", failures.CRASH, "buffer != nullptr"),
     ("x.cpp:1: GGML_ASSERT(a == b) failed", failures.CRASH, "a == b"),
 ]

@@ -8,9 +8,11 @@ from dflash_convert.engine import logs
 
 NEW = """
 0.00.152.652 I slot print_timing: id  0 | task 0 |    graphs reused =         19
-0.00.152.671 I slot print_timing: id  0 | task 0 | draft acceptance = 0.50000 (   73 accepted /   146 generated), mean len =  4.48
+0.00.152.671 I slot print_timing: id  0 | task 0 | \
+draft acceptance = 0.50000 (   73 accepted /   146 generated), mean len =  4.48
 0.00.152.686 I slot print_timing: id  0 | task 0 |      acc per pos = (0.952, 0.714, 0.619, 0.429, 0.286, 0.238, 0.238)
-0.00.152.726 I spec common_specu: statistics     draft-dflash: #calls(b,g,a) =    1     21     21, #gen drafts =     21, \
+0.00.152.726 I spec common_specu: \
+statistics     draft-dflash: #calls(b,g,a) =    1     21     21, #gen drafts =     21, \
 #acc drafts =    20, #gen tokens =    146, #acc tokens =    73, #mean acc len = 4.48, #acc rate/pos = (0.952, 0.714)
 """
 OLD = "slot print_timing: id  0 | task 0 | draft acceptance rate = 0.57576 (   19 accepted /    33 generated)"

@@ -115,7 +115,7 @@ def test_hang_ends_at_the_time_limit(fake_server: Fake) -> None:
     with start(server(fake_server("hang")), launch) as session:
         ask(session)
         ask(session)
-        with pytest.raises(EngineRunError, match="did not answer within 0.5 s during request 3") as caught:
+        with pytest.raises(EngineRunError, match=r"did not answer within 0.5 s during request 3") as caught:
             ask(session)
     assert caught.value.kind == failures.TIMEOUT
 
@@ -267,7 +267,7 @@ class TestFinding:
 
     def test_nothing_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(embedded, "installed", lambda: None)
-        with pytest.raises(EngineRunError, match="no llama.cpp was found") as caught:
+        with pytest.raises(EngineRunError, match=r"no llama\.cpp was found") as caught:
             find.choose(None, None, {"PATH": ""})
         assert caught.value.kind == failures.MISSING
         assert find.find_engines(None, {"PATH": ""}) == []
