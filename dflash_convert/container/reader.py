@@ -177,14 +177,17 @@ def open_gguf(path: str | Path) -> Gguf:
     path = Path(path)
     try:
         # not blocking: opening a pipe would wait for its other end
-        with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-            status = os.fstat(file.fileno())
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        try:
+            status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise ContainerError(f"{path}: not a regular file")
             size = status.st_size
             if size < HEADER_BYTES:
                 raise ContainerError(f"{path.name}: {size} bytes are too few for a GGUF header", tip=INCOMPLETE)
-            mapping = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+            mapping = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
+        finally:
+            os.close(fd)
     except FileNotFoundError:
         raise ContainerError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
