@@ -84,8 +84,7 @@ class DescentSearch:
                 return
             lx = part.wx * part.levels
             l2 = part.w * part.levels * part.levels
-            changed = self._sweep(part, lx, l2)
-            whole.levels[:, part.index] = part.levels
+            changed = self._sweep(part, lx, l2, whole.levels)
             whole.sum_lx[part.index] = part.sum_lx
             whole.sum_l2[part.index] = part.sum_l2
             part = part.only(np.flatnonzero(changed))
@@ -113,8 +112,8 @@ class DescentSearch:
         restless: NDArray[np.bool_] = np.logical_or.reduce(mask, axis=0)
         return restless
 
-    def _sweep(self, p: _Part, lx: F32, l2: F32) -> NDArray[np.bool_]:
-        """One pass over the elements in order; which sub-blocks changed."""
+    def _sweep(self, p: _Part, lx: F32, l2: F32, levels: F32) -> NDArray[np.bool_]:
+        """One pass over the elements in order, also into all ``levels``; which sub-blocks changed."""
         changed = np.zeros(p.index.size, np.bool_)
         current = (p.levels + MAGIC).view(np.int32) & np.int32(0x007FFFFF)
         rest_lx, rest_l2, t = np.empty((3, p.index.size), np.float32)
@@ -125,15 +124,18 @@ class DescentSearch:
             at = np.flatnonzero((wishes != current[i]) & (rest_lx > 0))
             if not at.size:
                 continue
-            new = (wishes[at] - _BIAS).astype(np.float32)
-            new_lx = rest_lx[at] + p.wx[i, at] * new
-            new_l2 = rest_l2[at] + p.w[i, at] * new * new
-            old_lx = p.sum_lx[at]
-            better = (new_l2 > 0) & (new_lx * new_lx * p.sum_l2[at] > old_lx * old_lx * new_l2)
-            at = at[better]
-            p.levels[i, at] = new[better]
-            p.sum_lx[at] = new_lx[better]
-            p.sum_l2[at] = new_l2[better]
+            new = wishes.take(at)
+            new -= _BIAS
+            new = new.astype(np.float32)
+            new_lx = rest_lx.take(at) + p.wx[i].take(at) * new
+            new_l2 = rest_l2.take(at) + p.w[i].take(at) * new * new
+            old_lx, old_l2 = p.sum_lx.take(at), p.sum_l2.take(at)
+            better = np.flatnonzero((new_l2 > 0) & (new_lx * new_lx * old_l2 > old_lx * old_lx * new_l2))
+            at, new = at.take(better), new.take(better)
+            p.levels[i, at] = new
+            levels[i, p.index.take(at)] = new
+            p.sum_lx[at] = new_lx.take(better)
+            p.sum_l2[at] = new_l2.take(better)
             changed[at] = True
         return changed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,10 @@ from .plain import BF16Kernel, F16Kernel, F32Kernel, bad_source
 from .q3k import Q3KKernel
 from .q6k import Q6KKernel
 from .types import quant_type
+from .weighted import WeightedAffine, WeightedSymmetric
 
 CHUNK = 1 << 18  # elements a kernel call: below it numpy's call overhead shows, above it the cache is left
+_LARGE_CHUNK = {"Q3_K": 1 << 20, "Q4_1": 1 << 19}  # the many short calls of these repay a larger one
 
 _KERNELS: dict[str, Callable[[int], EncodeKernel]] = {
     "F32": F32Kernel,
@@ -32,10 +35,24 @@ _KERNELS: dict[str, Callable[[int], EncodeKernel]] = {
     "Q5_0": Q5Kernel,
     "Q5_1": Q51Kernel,
     "MXFP4": MXFP4Kernel,
-    "Q2_K": Q2KKernel,
-    "Q3_K": Q3KKernel,
     "IQ4_NL": IQ4NLKernel,
     "IQ4_XS": IQ4XSKernel,
+    "Q2_K": Q2KKernel,
+    "Q3_K": Q3KKernel,
+    "Q4_K": Q4KKernel,
+    "Q5_K": Q5KKernel,
+    "Q6_K": Q6KKernel,
+}
+
+_WEIGHTED: dict[str, Callable[[int, F32], EncodeKernel]] = {
+    "Q4_0": partial(WeightedSymmetric, nmax=15),
+    "Q4_1": partial(WeightedAffine, nmax=15),
+    "Q5_0": partial(WeightedSymmetric, nmax=31),
+    "Q5_1": partial(WeightedAffine, nmax=31),
+    "IQ4_NL": IQ4NLKernel,
+    "IQ4_XS": IQ4XSKernel,
+    "Q2_K": Q2KKernel,
+    "Q3_K": Q3KKernel,
     "Q4_K": Q4KKernel,
     "Q5_K": Q5KKernel,
     "Q6_K": Q6KKernel,
@@ -46,17 +63,25 @@ class Encoder:
     """Encodes rows of ``row_length`` elements as ``type_name``.
 
     The workspace is allocated here, once; ``encode`` allocates nothing that grows with the rows. Use one
-    Encoder per thread or process. A row may be longer than the workspace.
+    Encoder per thread or process. ``rows_per_call`` rows fill the workspace once: passing that many (or a
+    multiple) to ``encode`` is fastest. A row may be longer than the workspace.
     """
 
-    def __init__(self, type_name: str, row_length: int, *, imatrix: F32 | None = None, chunk: int = CHUNK) -> None:
+    def __init__(
+        self, type_name: str, row_length: int, *, imatrix: F32 | None = None, chunk: int | None = None
+    ) -> None:
         self.type = quant_type(type_name)
-        if imatrix is not None and self.type.imatrix:
-            raise ShapeError(f"importance weights are not supported for {type_name}")
         self.row_length = row_length
         self.row_nbytes = self.type.row_nbytes(row_length)
-        self._blocks = max(1, chunk // self.type.block)
-        self._kernel = _KERNELS[type_name](self._blocks * self.type.block)
+        chunk = chunk or _LARGE_CHUNK.get(type_name, CHUNK)
+        self.rows_per_call = max(1, chunk // row_length)
+        if imatrix is None or not self.type.imatrix:
+            self._blocks = max(1, chunk // self.type.block)
+            self._kernel = _KERNELS[type_name](self._blocks * self.type.block)
+        else:  # whole rows: some weights depend on the row's mean square
+            _check_imatrix(imatrix, row_length)
+            self._blocks = self.rows_per_call * row_length // self.type.block
+            self._kernel = _WEIGHTED[type_name](self._blocks * self.type.block, imatrix)
 
     def encode(self, src: Array, out: NDArray[np.uint8]) -> None:
         """Encode ``src`` [n, row_length] into ``out`` uint8 [n, row_nbytes]; both C-contiguous.
@@ -90,3 +115,10 @@ class Encoder:
         if bad_source(src[row]) != GOOD:
             return NonFiniteError(f"row {row} holds NaN or Inf", row=row)
         return ScaleOverflowError(f"a block scale of row {row} is too large for {name}", row=row)
+
+
+def _check_imatrix(imatrix: F32, row_length: int) -> None:
+    if imatrix.dtype != np.float32 or imatrix.shape != (row_length,):
+        raise ShapeError(f"the importance weights are {imatrix.dtype} {imatrix.shape}, not float32 {(row_length,)}")
+    if not (np.isfinite(imatrix).all() and (imatrix >= 0).all()):
+        raise NonFiniteError("the importance weights hold NaN, Inf or a negative value")

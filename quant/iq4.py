@@ -13,7 +13,7 @@ import numpy as np
 
 from .half import F32, HalfCoder
 from .kernel import GOOD, Array, Records, field, first_bad_half, signed_extreme
-from .sub import EPSILON, SubBlocks, nearest_int
+from .sub import EPSILON, ColumnWeights, SubBlocks, nearest_int
 from .tables import IQ4_VALUES
 
 _MIDPOINTS = (IQ4_VALUES[1:] + IQ4_VALUES[:-1]) / np.float32(2)  # a tie goes up
@@ -85,8 +85,9 @@ class LevelSearch:
 class _IQ4:
     block: int
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, imatrix: F32 | None = None) -> None:
         self._search = LevelSearch(capacity)
+        self._columns = None if imatrix is None else ColumnWeights(imatrix, self._search.sub)
         self._half = HalfCoder(capacity // self.block)
 
     def encode(self, src: Array, out: Records, first: int) -> int:
@@ -94,7 +95,12 @@ class _IQ4:
         bad = s.load(src)
         if bad != GOOD:
             return bad * 32 // self.block
-        np.multiply(s.x, s.x, out=s.w)
+        if self._columns is None:
+            np.multiply(s.x, s.x, out=s.w)
+        else:
+            ratio = self.block // 32
+            sigma2 = np.repeat(s.mean_squares(src, self.block, 2.0), ratio)
+            self._columns.fill(first * ratio, sigma2)
         return self.finish(self._search.run(), out)
 
     def finish(self, scale: F32, out: Records) -> int:

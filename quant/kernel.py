@@ -43,16 +43,25 @@ def field(out: Records, start: int, dtype: Any, count: int) -> Array:
 
 
 def join_lanes(op: np.ufunc, lanes: Array, out: Array, scratch: Array) -> None:
-    """``op`` over the four lanes of each block: ``lanes`` [4n] -> ``out`` [n]; ``scratch`` [n]."""
-    op(lanes[0::4], lanes[1::4], out=out)
-    op(lanes[2::4], lanes[3::4], out=scratch)
-    op(out, scratch, out=out)
+    """``op`` over the four lanes of each block: ``lanes`` [4n] -> ``out`` [n]; overwrites both others."""
+    op(lanes[:-1], lanes[1:], out=scratch[:-1])
+    op(scratch[:-3], scratch[2:-1], out=lanes[:-3])
+    np.copyto(out, lanes[::4])
 
 
 def spread_lanes(values: Array, out: Array) -> None:
     """Repeat each of ``values`` [n] four times into ``out`` [4n]."""
-    for lane in range(4):
-        out[lane::4] = values
+    twice = out.view(np.uint64)
+    np.multiply(values.view(np.uint32), np.uint64(0x0000000100000001), out=twice[0::2])
+    np.copyto(twice[1::2], twice[0::2])
+
+
+def column_sums(terms: Array, out: Array) -> None:
+    """Σ over axis 0 of ``terms`` [m, n], C-contiguous, into ``out`` [n]: term after term, as C adds them."""
+    if terms.shape[1] == 1:  # numpy would take the single column for a row and add pairwise
+        out[0] = np.add.accumulate(terms[:, 0])[-1]
+    else:
+        np.add.reduce(terms, axis=0, out=out)
 
 
 def signed_extreme(high: Array, low: Array, tied_values: Any) -> Array:

@@ -17,8 +17,10 @@ import numpy as np
 
 from .half import F32, HalfCoder
 from .kernel import GOOD, Array, Records, field, first_bad_half
-from .search import AffineSearch
-from .sub import SubBlocks, nearest_int
+from .pack import Packer
+from .positive import positive_scale
+from .search import WEIGHTED_STEPS, AffineSearch
+from .sub import ColumnWeights, SubBlocks, nearest_int
 
 
 class _AffineK:
@@ -27,14 +29,20 @@ class _AffineK:
     size: int
     nmax: int
     top: int  # the largest quantized scale
+    sigma: float  # with importance weights: sigma² is this times the mean of x²
+    steps: tuple[float, float, int]  # the search's rmin, rdelta and nstep without importance weights
+    at: int  # where d and dmin are
+    absolute = False
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, imatrix: F32 | None = None) -> None:
         self._sub = SubBlocks(capacity, self.size)
-        self._search = self.make_search()
         self._half = HalfCoder(capacity // 256)
-
-    def make_search(self) -> AffineSearch:
-        raise NotImplementedError
+        self._pack = Packer(capacity)
+        self._columns = None if imatrix is None else ColumnWeights(imatrix, self._sub)
+        if self._columns is None:
+            self._search = AffineSearch(self._sub, self.nmax, *self.steps, absolute=self.absolute)
+        else:
+            self._search = AffineSearch(self._sub, self.nmax, *WEIGHTED_STEPS, guarded=True)
 
     def weigh(self) -> None:
         """Fill w from x."""
@@ -51,22 +59,37 @@ class _AffineK:
         levels = nearest_int(inverse[:, None] * values) & 0xFF
         return np.minimum(levels, self.top).astype(np.uint8), peak / np.float32(self.top)
 
+    def weighted(self, values: F32, sums: F32) -> tuple[Array, F32]:
+        """The same under the weights ``sums`` [n, m]."""
+        d, levels = positive_scale(np.ascontiguousarray(values.T), np.ascontiguousarray(sums.T), self.top)
+        return np.minimum(levels, self.top).T, d
+
     def encode(self, src: Array, out: Records, first: int) -> int:
         s, n = self._sub, len(out)
         bad = s.load(src)
         if bad != GOOD:
             return bad * self.size // 256
-        self.weigh()
-        scale, low = self._search.run()
-        scales, d = self.quantized(scale.reshape(n, -1))
-        lows, dmin = self.quantized(low.reshape(n, -1))
-        at = 80 if self.size == 16 else 0
-        halves = field(out, at, np.float16, 2)
+        if self._columns is None:
+            self.weigh()
+            scale, low = self._search.run()
+            scales, d = self.quantized(scale.reshape(n, -1))
+            lows, dmin = self.quantized(low.reshape(n, -1))
+        else:
+            sigma2 = s.mean_squares(src, 256, self.sigma)
+            self._columns.fill(first * 256 // self.size, np.repeat(sigma2, 256 // self.size))
+            sums = s.weight_sums().reshape(n, -1)
+            scale, low = self._search.run()
+            scales, d = self.weighted(scale.reshape(n, -1), sums)
+            lows, dmin = self.weighted(low.reshape(n, -1), sums)
+        return self.finish(out, scales, d, lows, dmin)
+
+    def finish(self, out: Records, scales: Array, d: F32, lows: Array, dmin: F32) -> int:
+        halves = field(out, self.at, np.float16, 2)
         halves[:, 0].view(np.uint16)[...] = self._half.encode(d)
         halves[:, 1].view(np.uint16)[...] = self._half.encode(dmin)
         steps = halves.astype(np.float32)
-        step = steps[:, :1] * scales
-        s.finish(step.reshape(-1), (steps[:, 1:] * lows).reshape(-1), (0, self.nmax), self._search.levels)
+        step, offset = (steps[:, :1] * scales).reshape(-1), (steps[:, 1:] * lows).reshape(-1)
+        self._sub.finish(step, offset, (0, self.nmax), self._search.levels)
         self.store(out, scales, lows)
         bad = first_bad_half(halves.view(np.uint16).reshape(-1))
         return bad // 2 if bad != GOOD else GOOD
@@ -75,6 +98,8 @@ class _AffineK:
 class _K32(_AffineK):
     size = 32
     top = 63
+    sigma = 2.0
+    at = 0
 
     def weigh(self) -> None:
         """w = |x| + sqrt(mean x²)."""
@@ -92,52 +117,41 @@ class _K32(_AffineK):
         packed[:, 0:4] = scales[:, :4] | scales[:, 4:] >> 4 << 6
         packed[:, 4:8] = lows[:, :4] | lows[:, 4:] >> 4 << 6
         packed[:, 8:12] = (scales[:, 4:] & 15) | lows[:, 4:] << 4
-        # q[element, block, pair, which of the pair]
-        q = self._sub.q.reshape(32, len(out), 4, 2)
-        self.store_levels(out, q)
+        self.store_levels(out)
 
-    def store_levels(self, out: Records, q: Array) -> None:
+    def store_levels(self, out: Records) -> None:
         raise NotImplementedError
 
 
 class Q4KKernel(_K32):
     nmax = 15
+    steps = (-1.0, 0.1, 20)
 
-    def make_search(self) -> AffineSearch:
-        return AffineSearch(self._sub, 15, -1.0, 0.1, 20)
-
-    def store_levels(self, out: Records, q: Array) -> None:
-        qs = out[:, 16:144].reshape(len(out), 4, 32)
-        qs[...] = (q[..., 0] | q[..., 1] << 4).transpose(1, 2, 0)
+    def store_levels(self, out: Records) -> None:
+        self._pack.nibble_pairs(self._sub.q, out[:, 16:144])
 
 
 class Q5KKernel(_K32):
     nmax = 31
+    steps = (-0.5, 0.1, 15)
 
-    def make_search(self) -> AffineSearch:
-        return AffineSearch(self._sub, 31, -0.5, 0.1, 15)
-
-    def store_levels(self, out: Records, q: Array) -> None:
-        qs = out[:, 48:176].reshape(len(out), 4, 32)
-        qs[...] = ((q[..., 0] & 15) | q[..., 1] << 4).transpose(1, 2, 0)
-        bits = (q >> 4).reshape(32, len(out), 8)
-        out[:, 16:48] = np.bitwise_or.reduce(bits << np.arange(8, dtype=np.uint8), axis=2).T
+    def store_levels(self, out: Records) -> None:
+        self._pack.fifth_bit(self._sub.q, out[:, 16:48])
+        self._pack.nibble_pairs(self._sub.q, out[:, 48:176])
 
 
 class Q2KKernel(_AffineK):
     size = 16
     nmax = 3
     top = 15
-
-    def make_search(self) -> AffineSearch:
-        return AffineSearch(self._sub, 3, -0.5, 0.1, 15, absolute=True)
+    sigma = 1.0
+    steps = (-0.5, 0.1, 15)
+    at = 80
+    absolute = True
 
     def weigh(self) -> None:
         np.abs(self._sub.x, out=self._sub.w)
 
     def store(self, out: Records, scales: Array, lows: Array) -> None:
         out[:, 0:16] = scales | lows << 4
-        # q[element of 16, block, half, quarter, which 16 of the quarter's 32]
-        q = self._sub.q.reshape(16, len(out), 2, 4, 2)
-        qs = q[:, :, :, 0] | q[:, :, :, 1] << 2 | q[:, :, :, 2] << 4 | q[:, :, :, 3] << 6
-        out[:, 16:80].reshape(len(out), 2, 2, 16)[...] = qs.transpose(1, 2, 3, 0)
+        self._pack.two_bits(self._sub.q, 0, out[:, 16:80])

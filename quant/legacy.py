@@ -29,12 +29,13 @@ class Block32:
     def __init__(self, capacity: int) -> None:
         blocks = capacity // 32
         self._loader = Loader(capacity)
-        self._half = HalfCoder(blocks)
+        self._half = HalfCoder(blocks * 2)
         self._flat = np.empty(capacity, np.float32)
         self._work = np.empty(capacity, np.float32)
         self._bytes = np.empty(capacity, np.uint8)
         self._lanes = np.empty(blocks * 4, np.float32)
-        self._scalar = np.empty((6, blocks), np.float32)
+        self._scalar = np.empty((3, blocks), np.float32)
+        self._pair = np.empty(blocks * 2, np.float32)
         self._fit(blocks)
 
     def _fit(self, n: int) -> None:
@@ -44,7 +45,9 @@ class Block32:
         self.y = self._work[: 32 * n].reshape(8, 4 * n)
         self.q = self._bytes[: 32 * n].reshape(8, 4 * n)
         self.lanes = self._lanes[: 4 * n]
-        self.high, self.low, self.d, self.inverse, self.scratch, self.spare = self._scalar[:, :n]
+        self.high, self.inverse, self.spare = self._scalar[:, :n]
+        self.pair = self._pair[: 2 * n]
+        self.d, self.low = self.pair[:n], self.pair[n:]
 
     def load(self, src: Array, n: int) -> None:
         if n != self.n:
@@ -54,7 +57,7 @@ class Block32:
     def reduce(self, op: np.ufunc, out: Array) -> None:
         """``op`` (maximum or minimum; both pass NaN on) over each block of x."""
         op.reduce(self.x, axis=0, out=self.lanes)
-        join_lanes(op, self.lanes, out, self.scratch)
+        join_lanes(op, self.lanes, out, self.y[0])
 
     def absolute_maximum(self, out: Array) -> None:
         self.reduce(np.maximum, out)
@@ -69,10 +72,13 @@ class Block32:
         np.copyto(self.inverse, 0.0, where=self.d == 0)
         spread_lanes(self.inverse, self.lanes)
 
-    def store_scale(self, values: Array, out: Records, start: int) -> int:
-        bits = self._half.encode(values)
-        field(out, start, np.uint16, 1)[:, 0] = bits
-        return first_bad_half(bits) if self._half.has_nonfinite(bits) else GOOD
+    def store_scales(self, values: Array, out: Records) -> int:
+        """Write ``values`` [n] or [2n] as the float16 fields at the start of the records; the first bad block."""
+        bits = self._half.encode(values).reshape(-1, self.n)
+        np.copyto(field(out, 0, np.uint16, len(bits)).T, bits)
+        if not self._half.has_nonfinite(bits.reshape(-1)):
+            return GOOD
+        return first_bad_half(np.maximum.reduce(bits & 0x7FFF, axis=0))
 
     def store_nibbles(self, out: Records, start: int) -> None:
         """Pack q (values below 16; the upper half of the byte must be free) into 16 bytes a block."""
@@ -123,7 +129,7 @@ class Q8Kernel(Block32):
         np.add(self.x, self.y, out=self.x)
         np.copyto(self.q.view(np.int8), self.x, casting="unsafe")
         np.copyto(field(out, 2, np.uint32, 8).T, self.q.view(np.uint32))
-        return self.store_scale(self.d, out, 0)
+        return self.store_scales(self.d, out)
 
 
 class _Symmetric(Block32):
@@ -145,7 +151,7 @@ class Q4Kernel(_Symmetric):
     def encode(self, src: Array, out: Records, first: int) -> int:
         self.quantize_symmetric(src, len(out), 8)
         self.store_nibbles(out, 2)
-        return self.store_scale(self.d, out, 0)
+        return self.store_scales(self.d, out)
 
 
 class Q5Kernel(_Symmetric):
@@ -153,7 +159,7 @@ class Q5Kernel(_Symmetric):
         self.quantize_symmetric(src, len(out), 16)
         self.store_fifth_bits(out, 2)
         self.store_nibbles(out, 6)
-        return self.store_scale(self.d, out, 0)
+        return self.store_scales(self.d, out)
 
 
 class _Affine(Block32):
@@ -175,9 +181,7 @@ class _Affine(Block32):
         np.multiply(self.x, self.lanes, out=self.x)
         np.add(self.x, 0.5, out=self.x)
         np.copyto(self.q, self.x, casting="unsafe")
-        bad = self.store_scale(self.d, out, 0)
-        other = self.store_scale(self.low, out, 2)
-        return other if bad == GOOD else bad if other == GOOD else min(bad, other)
+        return self.store_scales(self.pair, out)
 
 
 class Q41Kernel(_Affine):

@@ -13,22 +13,35 @@ import numpy as np
 from .descent import DescentSearch
 from .half import F32, HalfCoder
 from .kernel import GOOD, Array, Records, field, first_bad_half
-from .sub import SubBlocks, nearest_int
+from .pack import Packer
+from .search import SymmetricSearch
+from .sub import ColumnWeights, SubBlocks, nearest_int
 
 
 class Q3KKernel:
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, imatrix: F32 | None = None) -> None:
         self._sub = SubBlocks(capacity, 16)
-        self._search = DescentSearch(self._sub, 4)
+        self._search: DescentSearch | SymmetricSearch = DescentSearch(self._sub, 4)
+        self._columns: ColumnWeights | None = None
+        if imatrix is not None:
+            self._columns = ColumnWeights(imatrix, self._sub)
+            self._search = SymmetricSearch(self._sub, 4)
+            self._upper = SubBlocks(capacity // 16, 16)
+            self._upper_search = SymmetricSearch(self._upper, 32)
         self._half = HalfCoder(capacity // 256)
+        self._pack = Packer(capacity)
 
     def encode(self, src: Array, out: Records, first: int) -> int:
         s, n = self._sub, len(out)
         bad = s.load(src)
         if bad != GOOD:
             return bad // 16
-        scales = self._search.run().reshape(n, 16)
-        levels, d = self._quantized(scales)
+        if self._columns is None:
+            levels, d = self._quantized(self._search.run().reshape(n, 16))
+        else:
+            sigma2 = s.mean_squares(src, 256, 2.0)
+            self._columns.fill(first * 16, np.repeat(sigma2, 16))
+            levels, d = self._weighted(s.weight_sums())
         bits = self._half.encode(d)
         field(out, 108, np.uint16, 1)[:, 0] = bits
         step = bits.view(np.float16).astype(np.float32)[:, None] * (levels - np.float32(32))
@@ -48,16 +61,18 @@ class Q3KKernel:
         d[empty] = 0
         return levels, d
 
+    def _weighted(self, sums: F32) -> tuple[Array, F32]:
+        """The same with importance weights: the scales searched like the values, weighted by their sub-blocks."""
+        upper = self._upper
+        upper.load(self._search.run())
+        np.copyto(upper.w, sums.reshape(-1, 16).T)
+        d = self._upper_search.run()
+        return self._upper_search.levels(np.arange(upper.n)).T, d
+
     def _store(self, out: Records, levels: Array) -> None:
         n = len(out)
         out[:, 96:104] = (levels[:, :8] & 15) | levels[:, 8:] << 4
         up = (levels >> 4).reshape(n, 4, 4)
         out[:, 104:108] = up[:, 0] | up[:, 1] << 2 | up[:, 2] << 4 | up[:, 3] << 6
-        # q[element of 16, block, half, quarter, which 16 of the quarter's 32]
-        q = self._sub.q.reshape(16, n, 2, 4, 2)
-        high = (q >> 2).reshape(16, n, 8, 2)
-        mask = np.bitwise_or.reduce(high << np.arange(8, dtype=np.uint8)[:, None], axis=2)
-        out[:, 0:32].reshape(n, 2, 16)[...] = mask.transpose(1, 2, 0)
-        q = q & 3
-        qs = q[:, :, :, 0] | q[:, :, :, 1] << 2 | q[:, :, :, 2] << 4 | q[:, :, :, 3] << 6
-        out[:, 32:96].reshape(n, 2, 2, 16)[...] = qs.transpose(1, 2, 3, 0)
+        self._pack.third_bit(self._sub.q, out[:, 0:32])
+        self._pack.two_bits(self._sub.q, 0, out[:, 32:96])

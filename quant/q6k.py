@@ -9,24 +9,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from .half import HalfCoder
+from .half import F32, HalfCoder
 from .kernel import GOOD, Array, Records, field, first_bad_half
+from .pack import Packer
 from .search import SymmetricSearch
-from .sub import EPSILON, SubBlocks, nearest_int
+from .sub import EPSILON, ColumnWeights, SubBlocks, nearest_int
 
 
 class Q6KKernel:
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, imatrix: F32 | None = None) -> None:
         self._sub = SubBlocks(capacity, 16)
+        self._columns = None if imatrix is None else ColumnWeights(imatrix, self._sub)
         self._search = SymmetricSearch(self._sub, 32)
         self._half = HalfCoder(capacity // 256)
+        self._pack = Packer(capacity)
 
     def encode(self, src: Array, out: Records, first: int) -> int:
         s, n = self._sub, len(out)
         bad = s.load(src)
         if bad != GOOD:
             return bad // 16
-        np.multiply(s.x, s.x, out=s.w)
+        if self._columns is None:
+            np.multiply(s.x, s.x, out=s.w)
+        else:
+            self._columns.fill_plain(first * 16)
         scales = self._search.run().reshape(n, 16)
         top = scales[np.arange(n), np.abs(scales).argmax(axis=1)]
         empty = np.abs(top) < EPSILON
@@ -42,15 +48,6 @@ class Q6KKernel:
         s.finish(step.reshape(-1), None, (-32, 31), self._search.levels)
         if empty.any():
             s.q.reshape(16, n, 16)[:, empty] = 0
-        self._store(out, n)
+        self._pack.nibble_halves(s.q, out[:, 0:128])
+        self._pack.two_bits(s.q, 4, out[:, 128:192])
         return first_bad_half(bits) if self._half.has_nonfinite(bits) else GOOD
-
-    def _store(self, out: Records, n: int) -> None:
-        # q[element of 16, block, half, quarter, which 16 of the quarter's 32]
-        q = self._sub.q.reshape(16, n, 2, 4, 2)
-        low = q & 15
-        ql = field(out, 0, np.uint8, 128).reshape(n, 2, 2, 2, 16)
-        ql[...] = (low[:, :, :, 0:2] | low[:, :, :, 2:4] << 4).transpose(1, 2, 3, 4, 0)
-        up = q >> 4
-        qh = up[:, :, :, 0] | up[:, :, :, 1] << 2 | up[:, :, :, 2] << 4 | up[:, :, :, 3] << 6
-        field(out, 128, np.uint8, 64).reshape(n, 2, 2, 16)[...] = qh.transpose(1, 2, 3, 0)

@@ -11,6 +11,7 @@ from .half import F32
 from .kernel import Array, signed_extreme
 from .sub import EPSILON, SubBlocks, nearest_int
 
+WEIGHTED_STEPS = (-0.9, 0.05, 36)  # rmin, rdelta, nstep of every search with importance weights
 _TINY = np.float32(1.2e-37)  # nmax / spread overflows below it
 
 
@@ -78,15 +79,26 @@ class SymmetricSearch:
 class AffineSearch:
     """The scale and minimum whose levels in [0, nmax] fit x best under the weights w.
 
-    Steps: reach = rmin + rdelta·i + nmax for i = 0…nstep. ``absolute`` weighs |error| in place of error².
+    Steps: reach = rmin + rdelta·i + nmax for i = 0…nstep. ``absolute`` weighs |error| in place of error²;
+    ``guarded`` clips before it rounds, which matters where the quotient is out of nearest_int's range.
     """
 
     def __init__(
-        self, sub: SubBlocks, nmax: int, rmin: float, rdelta: float, nstep: int, *, absolute: bool = False
+        self,
+        sub: SubBlocks,
+        nmax: int,
+        rmin: float,
+        rdelta: float,
+        nstep: int,
+        *,
+        absolute: bool = False,
+        guarded: bool = False,
     ) -> None:
         self.sub = sub
         self.nmax = nmax
         self.absolute = absolute
+        self.guarded = guarded
+        self._zeros = np.zeros(sub.n, np.float32)
         self._reaches = [
             np.float32(rmin) + np.float32(rdelta) * np.float32(i) + np.float32(nmax) for i in range(nstep + 1)
         ]
@@ -99,12 +111,14 @@ class AffineSearch:
         s.sum(s.w, sum_w)
         np.multiply(s.w, s.x, out=s.t)
         s.sum(s.t, sum_x)
-        np.minimum(s.low, 0.0, out=low)
+        np.copyto(low, s.low)
+        low[low > 0] = 0  # keeps the sign of a zero
         np.copyto(self.base, low)
         flat = s.high == low
         np.subtract(s.high, low, out=a)
         np.divide(np.float32(self.nmax), a, out=self.factor)
         np.divide(np.float32(1.0), self.factor, out=scale)
+        self.factor[np.isinf(self.factor)] = 0  # nearest_int makes level 0 of Inf and NaN
         self._limits(flat, a)
         self._levels(self.factor, low, a)
         self._error(scale, low, best)
@@ -128,7 +142,7 @@ class AffineSearch:
     def _settle(self, flat: Array, scale: F32, low: F32) -> None:
         """A sub-block of equal values keeps its minimum and gets scale 0 and levels 0."""
         scale[flat] = 0
-        np.copyto(low, np.minimum(self.sub.low, 0.0), where=flat)
+        np.copyto(low, self.sub.low, where=flat)
         self.factor[flat] = 0
         np.negative(low, out=low)
 
@@ -152,7 +166,10 @@ class AffineSearch:
             s.l[:, wild] = self._levels_of(wild, factor, low)
 
     def _levels_of(self, indices: Array, factor: F32, low: F32) -> Array:
-        return np.clip(nearest_int((self.sub.x[:, indices] - low[indices]) * factor[indices]), 0, self.nmax)
+        levels = (self.sub.x[:, indices] - low[indices]) * factor[indices]
+        if self.guarded:
+            levels = np.fmin(np.fmax(levels, np.float32(0)), np.float32(self.nmax))
+        return np.clip(nearest_int(levels), 0, self.nmax)
 
     def _fit(self, sum_w: F32, sum_x: F32, scale: F32, low: F32) -> None:
         """Weighted least squares of x on l with the minimum held at or below 0; sets s.better where it exists."""
@@ -164,6 +181,8 @@ class AffineSearch:
         s.sum(s.t, sum_l2)
         np.multiply(s.wx, s.x, out=s.t)
         s.sum(s.t, sum_xl)
+        if self.guarded:
+            np.add(sum_xl, 0.0, out=sum_xl)  # C's sum starts at 0.0, so it is never -0.0
         np.multiply(sum_w, sum_l2, out=d)
         np.subtract(d, np.multiply(sum_l, sum_l, out=a), out=d)
         np.greater(d, 0.0, out=s.better)
@@ -177,7 +196,7 @@ class AffineSearch:
         s.choose(s.other)
         np.divide(sum_xl, sum_l2, out=a)
         s.take(scale, a)
-        np.minimum(low, 0.0, out=low)
+        s.take(low, self._zeros[: s.n])
 
     def _error(self, scale: F32, low: F32, out: F32) -> None:
         """Σ w·|e| or Σ w·e² with e = scale·l + low - x."""

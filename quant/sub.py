@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .half import F32
-from .kernel import GOOD, Array, first_true
+from .kernel import GOOD, Array, column_sums, first_true
 from .load import Loader
 
 EPSILON = np.float32(1e-15)  # ggml's GROUP_MAX_EPS: a block below it is all zero
@@ -57,13 +57,29 @@ class SubBlocks:
             return GOOD
         return first_true(~(np.isfinite(self.high) & np.isfinite(self.low)))
 
+    def mean_squares(self, src: Array, length: int, times: float) -> F32:
+        """times·Σx² / length over each run of ``length`` source elements, added in order; overwrites t."""
+        flat = self.t.reshape(-1)
+        self._loader.flat(src, flat)
+        np.multiply(flat, flat, out=flat)
+        runs = flat.reshape(-1, length)
+        np.add.accumulate(runs, axis=1, out=runs)
+        means: F32 = np.float32(times) * runs[:, -1] / np.float32(length)
+        return means
+
     def columns(self, indices: Array) -> Array:
         """Elements [m, size] of the given sub-blocks."""
         return self.x[:, indices].T
 
+    def weight_sums(self) -> F32:
+        """Σ w of each sub-block [n], newly made."""
+        sums = np.empty(self.n, np.float32)
+        column_sums(self.w, sums)
+        return sums
+
     def sum(self, terms: F32, out: F32) -> None:
         """Σ over each sub-block, element after element as C adds them."""
-        np.add.reduce(terms, axis=0, out=out)
+        column_sums(terms, out)
 
     def choose(self, condition: NDArray[np.bool_]) -> None:
         """Where ``take`` will take: several times faster than copyto(where=…)."""
@@ -110,3 +126,26 @@ class SubBlocks:
         if worst.max() <= _REACH:
             return np.empty(0, np.intp)
         return np.flatnonzero((worst > _REACH) & (step != 0))
+
+
+class ColumnWeights:
+    """Importance weights [k] of a matrix's columns, laid out for the sub-blocks of ``sub``."""
+
+    def __init__(self, imatrix: F32, sub: SubBlocks) -> None:
+        self._sub = sub
+        self._weights = np.ascontiguousarray(imatrix.reshape(-1, sub.size).T)
+        self._index = np.arange(sub.n)
+
+    def fill_plain(self, first: int) -> None:
+        """sub.w = the weights of the sub-blocks from the matrix's ``first`` on."""
+        columns = (self._index[: self._sub.n] + first) % self._weights.shape[1]
+        np.take(self._weights, columns, axis=1, out=self._sub.w)
+
+    def fill(self, first: int, sigma2: F32) -> None:
+        """sub.w = weight·sqrt(sigma2 + x²), ``sigma2`` [n] a sub-block; overwrites t."""
+        s = self._sub
+        self.fill_plain(first)
+        np.multiply(s.x, s.x, out=s.t)
+        np.add(s.t, sigma2, out=s.t)
+        np.sqrt(s.t, out=s.t)
+        np.multiply(s.w, s.t, out=s.w)
