@@ -53,7 +53,8 @@ Choice = Callable[[Sequence[str]], list[str]]
 class Resolved:
     """A local directory; ``repo``, ``revision`` (a commit) and ``subfolder`` when it came from the Hub.
 
-    ``files`` maps each file's name to its SHA-256 (large files outside the Hub's cache are left out).
+    ``files`` maps each file's name to its SHA-256 (large files outside the Hub's cache are left out);
+    ``from_hub``: it was asked for by its repository id, so the network may be used for more of it.
     """
 
     path: Path
@@ -62,6 +63,7 @@ class Resolved:
     subfolder: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
+    from_hub: bool = False
 
     @property
     def name(self) -> str:
@@ -96,6 +98,41 @@ def resolve_target(spec: str, *, progress: bool = False) -> Resolved:
 def resolve_drafter(spec: str, *, progress: bool = False) -> Resolved:
     """The drafter's configuration, README, index and safetensors weights."""
     return _resolve(spec, "drafter", lambda names: drafter_files(names), progress)
+
+
+def fetch_file(text: str, name: str) -> Path:
+    """One file: ``text`` is the file itself, a directory that holds it, or a repository id (fetched into the cache)."""
+    path = Path(text).expanduser()
+    if path.is_dir():
+        path = path / name
+    if path.is_file():
+        return path
+    spec = parse_spec(text)
+    if spec is None or text.startswith((".", "~", "/")):
+        raise UsageError(f"{path}: no such file", tip=f"Name a file, a directory with {name}, or a Hub repository.")
+    from huggingface_hub import errors, hf_hub_download
+
+    inside = f"{spec.subfolder}/{name}" if spec.subfolder else name
+    try:
+        return Path(hf_hub_download(spec.repo, inside, revision=spec.revision))
+    except errors.LocalEntryNotFoundError as error:
+        raise HubError(
+            f"{spec.repo}: the Hub cannot be reached, and the cache does not hold {inside}",
+            tip="Run once with a connection, or give a local file instead.",
+        ) from error
+    except errors.EntryNotFoundError as error:
+        raise HubError(f"{spec.repo} has no {inside}", tip="Name another repository or a local file.") from error
+    except Exception as error:  # see _from_hub
+        _explain(error, spec)
+
+
+def cached_file(text: str, name: str) -> Path | None:
+    """A file of a repository that an earlier run has fetched; never touches the network."""
+    from huggingface_hub import try_to_load_from_cache
+
+    spec = parse_spec(text)
+    found = try_to_load_from_cache(spec.repo, name, revision=spec.revision) if spec is not None else None
+    return Path(found) if isinstance(found, str) else None
 
 
 def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
@@ -194,7 +231,7 @@ def _from_hub(spec: Spec, role: str, choose: Choice, progress: bool) -> Resolved
     root = local.parents[(prefix + name).count("/")]
     _remember(root.parents[1] / "refs", spec.revision or "main", commit)
     folder = root / spec.subfolder if spec.subfolder else root
-    return Resolved(folder, spec.repo, commit, spec.subfolder or None, hashes(folder))
+    return Resolved(folder, spec.repo, commit, spec.subfolder or None, hashes(folder), from_hub=True)
 
 
 def _remember(refs: Path, revision: str, commit: str) -> None:
@@ -232,7 +269,7 @@ def _from_cache(spec: Spec, role: str, reason: str) -> Resolved:
             tip="Run once with a connection, or give a local directory instead.",
         )
     note = Note("warning", f"{spec.repo}: {reason}; the copy in the cache is used (revision {commit})")
-    return Resolved(path, spec.repo, commit, spec.subfolder or None, hashes(path), (note,))
+    return Resolved(path, spec.repo, commit, spec.subfolder or None, hashes(path), (note,), from_hub=True)
 
 
 def _missing(path: Path, role: str) -> str | None:

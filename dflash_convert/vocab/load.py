@@ -11,7 +11,7 @@ from dflash_convert.notes import Note
 from dflash_convert.vocab import hfbpe, jsonroute, spm
 from dflash_convert.vocab.adjust import resolve_leftovers
 from dflash_convert.vocab.assemble import SPACE_PREFIX, Request, specials_of, vocabulary
-from dflash_convert.vocab.files import EXPECTED, TokenizerFiles
+from dflash_convert.vocab.files import EXPECTED, TokenizerFiles, content
 from dflash_convert.vocab.pre import Pre
 from dflash_convert.vocab.slowbpe import slow_document
 from dflash_convert.vocab.tekken import load_tekken
@@ -78,6 +78,8 @@ def _from_json(request: Request) -> Vocabulary:
         return jsonroute.load_byte_level(request, document, where)
     model = _model_file(request)
     if kind == "gemma" and (model is None or hfbpe.has_visible_tokens(document)):
+        if request.tokenizer_model is not None:
+            request.notes.append(Note("info", f"{request.tokenizer_model} is not needed: tokenizer.json holds it all"))
         return jsonroute.load_gemma(request, document, where)
     if model is not None and kind in ("gemma", "llama", "unigram"):
         return _from_model(request, model, document)
@@ -103,7 +105,9 @@ def _from_model(request: Request, path: Path, document: dict[str, Any] | None = 
             return load_tiktoken(request, path.name, data)
         raise TokenizerError(f"{path}: not a SentencePiece model", tip="Fetch the file again.")
     pieces = spm.read_pieces(data, path)
-    if document is not None:
+    if request.tokenizer_model is not None:
+        check_stand_in(request, pieces, document)
+    elif document is not None:
         _compare(request, pieces, document)
     table = spm.sentencepiece_tokens(pieces, request.files, request.config, request.size)
     listed = {e["content"]: e["id"] for e in reversed((document or {}).get("added_tokens") or [])}
@@ -119,6 +123,27 @@ def _from_model(request: Request, path: Path, document: dict[str, Any] | None = 
                 Note("warning", "unigram tokenizer: llama.cpp's llama model merges greedily and may split otherwise")
             )
     return vocabulary(request, "llama", Pre("default", "SentencePiece has none"), table, specials, after=after)
+
+
+def check_stand_in(request: Request, pieces: spm.Pieces, document: dict[str, Any] | None) -> None:
+    """A tokenizer.model from elsewhere must have the target's pieces and fill its vocabulary, or it is refused."""
+    path, count = request.tokenizer_model, len(pieces.texts)
+    if count > request.size or count < request.size * 0.95:
+        raise TokenizerError(
+            f"{path}: {count} pieces, but the vocabulary has {request.size} tokens; it is another tokenizer's",
+            tip="Name the tokenizer.model of a model with the same vocabulary.",
+        )
+    decoder = request.config.get("added_tokens_decoder")
+    pairs = decoder.items() if isinstance(decoder, dict) else ()
+    known = {int(key): content(entry) for key, entry in pairs if key.isdecimal()}
+    if document is not None and isinstance(document["model"].get("vocab"), dict):
+        known |= {tid: text for text, tid in document["model"]["vocab"].items()}
+    for tid, text in known.items():
+        if tid < count and text != pieces.texts[tid]:
+            raise TokenizerError(
+                f"{path}: piece {tid} is {pieces.texts[tid]!r}, but the target's token {tid} is {text!r}",
+                tip="Name the tokenizer.model of a model with the same vocabulary.",
+            )
 
 
 def _compare(request: Request, pieces: spm.Pieces, document: dict[str, Any]) -> None:

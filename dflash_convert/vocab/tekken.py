@@ -60,7 +60,7 @@ def load_tekken(request: Request) -> Vocabulary:
     count = reserved + len(tokens)
     check_size(count - 1, request.size, where)
     table = placeholders(count if request.plain else request.size)
-    table.scores = packed("f", bytes(4 * len(table.texts)))
+    table.scores = packed("i", bytes(4 * len(table.texts)))  # integers, as the reference writes them
     for tid, text in enumerate(special):
         table.texts[tid], table.types[tid] = text, TokenType.CONTROL
     for rank, token in enumerate(tokens):

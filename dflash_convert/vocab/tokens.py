@@ -22,14 +22,14 @@ class TokenTable:
 
     texts: list[str]
     types: packed[int]
-    scores: packed[float] | None = None
+    scores: packed[Any] | None = None  # typecode f, or i where the reference writes integers
     notes: list[Note] = field(default_factory=list)
 
-    def entries(self, *, integer_scores: bool = False) -> list[KV]:
+    def entries(self) -> list[KV]:
         """tokens, scores when there are any, token_type."""
         keys = [array("tokenizer.ggml.tokens", ValueType.STRING, self.texts)]
         if self.scores is not None:
-            kind = ValueType.INT32 if integer_scores else ValueType.FLOAT32
+            kind = ValueType.INT32 if self.scores.typecode == "i" else ValueType.FLOAT32
             keys.append(array("tokenizer.ggml.scores", kind, self.scores))
         return [*keys, array("tokenizer.ggml.token_type", ValueType.INT32, self.types)]
 

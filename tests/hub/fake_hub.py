@@ -111,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self._route()
 
-    do_PUT = do_POST
+    do_PUT = do_POST  # noqa: N815
 
     def _route(self) -> None:
         path = unquote(urlsplit(self.path).path)

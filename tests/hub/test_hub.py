@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,7 +23,8 @@ try:
     got = getattr(hub, sys.argv[1])(sys.argv[2])
     files = sorted(str(p.relative_to(got.path)) for p in got.path.rglob("*") if p.is_file())
     print(json.dumps({"path": str(got.path), "repo": got.repo, "revision": got.revision, "sub": got.subfolder,
-                      "name": got.name, "files": files, "hashes": dict(got.files), "notes": [n.text for n in got.notes]}))
+                      "name": got.name, "files": files, "hashes": dict(got.files),
+                      "notes": [n.text for n in got.notes]}))
 except DflashError as error:
     print(json.dumps({"error": type(error).__name__, "code": error.exit_code, "text": str(error), "tip": error.tip}))
 """
@@ -201,8 +201,8 @@ def test_cache_links_are_followed(tmp_path: Path) -> None:
     blobs.mkdir()
     (blobs / ("c" * 64)).write_bytes(b"weights")
     (blobs / "d").write_bytes(b"{}")
-    os.symlink(f"../../blobs/{'c' * 64}", snapshot / "model.safetensors")
-    os.symlink("../../blobs/d", snapshot / "config.json")
+    (snapshot / "model.safetensors").symlink_to(f"../../blobs/{'c' * 64}")
+    (snapshot / "config.json").symlink_to("../../blobs/d")
     got = resolve_drafter(str(snapshot))
     assert (got.repo, got.revision, got.subfolder, got.name) == ("owner/name--x", commit, None, "owner/name--x")
     assert got.files["model.safetensors"] == "c" * 64, "the cache's own name, not a second pass over the weights"
