@@ -1,0 +1,130 @@
+"""The model card: front matter for the Hub, and for a reader what the files are, for which target, how to run them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dflash_convert.release.commands import PLACEHOLDER, TargetGguf, program_call
+
+TAGS = ("gguf", "llama.cpp", "speculative-decoding", "draft-model", "dflash")
+
+
+def card_text(document: Mapping[str, Any], target_gguf: TargetGguf | None) -> str:
+    """The card of a package from its manifest (without the card's own entry)."""
+    weights = [f for f in document["files"] if f["role"] == "weights"]
+    parts = [
+        _front_matter(document),
+        f"# {document['name']}",
+        _introduction(document),
+        "## Files\n\n" + _file_table(weights),
+        *_validation(document["validation"]),
+        _usage(document, weights, target_gguf),
+        "## Where it comes from\n\n" + _provenance(document),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _front_matter(document: Mapping[str, Any]) -> str:
+    """YAML; strings are written as JSON, which YAML reads alike whatever they hold."""
+    bases = [o["repository"] for o in (document["drafter"], document["target"]) if o["repository"]]
+    lines = ["---"]
+    if bases:
+        lines += ["base_model:", *(f"- {_quoted(name)}" for name in dict.fromkeys(bases))]
+        lines.append("base_model_relation: quantized")
+    lines += ["pipeline_tag: text-generation", "library_name: gguf"]
+    for key, value in document["license"].items():
+        if value:
+            lines.append(f"{key}: {_quoted(value)}")
+    tags = dict.fromkeys((*TAGS, document["family"].lower()))
+    lines += ["tags:", *(f"- {_quoted(tag)}" for tag in tags), "---"]
+    return "\n".join(lines)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _introduction(document: Mapping[str, Any]) -> str:
+    target = _model(document["target"])
+    block = document["block_size"]
+    drafts = f" that drafts blocks of {block} tokens" if block else ""
+    return (
+        f"A {document['family']} drafter for llama.cpp{drafts}, made from {_model(document['drafter'])}.\n\n"
+        f"**It is for {target} and no other model.** It speeds that target up and cannot answer by itself. With "
+        "another target, even a fine-tune of the same one, the text stays right and the speed is lost, and nothing "
+        "in the text tells.\n\n"
+        "llama.cpp's `llama-server` and `llama-cli` run the pair, if their `--help` lists "
+        f"`{document['spec_type']}` under `--spec-type`. Programs that list every GGUF as a chat model should skip "
+        "these files."
+    )
+
+
+def _model(origin: Mapping[str, Any]) -> str:
+    if not origin["repository"]:
+        return f"`{_plain(origin['name'] or 'a local checkpoint')}`"
+    name = origin["repository"]
+    revision = f" at revision `{_plain(origin['revision'])}`" if origin["revision"] else ""
+    return f"[{_plain(name)}](https://huggingface.co/{_plain(name)}){revision}"
+
+
+def _plain(text: str) -> str:
+    """Text that cannot leave its code span, link or table cell."""
+    return "".join("_" if c in "`|<>[]()" else c for c in text)
+
+
+def _file_table(weights: Sequence[Mapping[str, Any]]) -> str:
+    rows = ["| file | type | size | SHA-256 |", "|---|---|---|---|"]
+    for file in weights:
+        rows.append(f"| `{file['path']}` | {file['type']} | {file['size'] / 1e6:,.1f} MB | `{file['sha256']}` |")
+    return "\n".join(rows) + "\n\n`sha256sum -c SHA256SUMS` checks a download."
+
+
+def _validation(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not runs:
+        return []
+    rows = ["| file | verdict | drafts accepted | mean length | n-max | greedy text | target |"]
+    rows.append("|---|---|---|---|---|---|---|")
+    same = {True: "identical", False: "differs", None: "not compared"}
+    for run in runs:
+        accepted = f"{run['accepted']} of {run['drafted']} ({100 * run['acceptance']:.1f} %)"
+        rows.append(
+            f"| `{run['file']}` | {run['verdict']} | {accepted} | {run['mean_length']:.2f} | {run['n_max']} "
+            f"| {same[run['identical']]} | `{_plain(run['target']['name'])}` |"
+        )
+    engines = ", ".join(dict.fromkeys(run["engine"] for run in runs))
+    rows += ["", f"Greedy runs of {runs[0]['prompts']} prompts in {_plain(engines)}. *Mean length* is how many tokens"]
+    rows += ["one step of the target yields; 1 would mean that no draft was of use."]
+    return ["## Acceptance\n\n" + "\n".join(rows)]
+
+
+def _usage(document: Mapping[str, Any], weights: Sequence[Mapping[str, Any]], target: TargetGguf | None) -> str:
+    spec_type, n_max = document["spec_type"], document["n_max"]
+    name = weights[0]["path"]
+    where = "In the directory of the drafter"
+    if target is None:
+        where += f", with `{PLACEHOLDER}` standing for your GGUF of the target"
+    elif not target.on_hub:
+        where += f", with the target `{target.name}` beside it"
+    calls = [program_call(p, target, name, spec_type, n_max) for p in ("llama-server", "llama-cli")]
+    text = f"## Run it\n\n{where}:\n\n```sh\n{calls[0]}\n```\n\nor in a terminal:\n\n```sh\n{calls[1]}\n```"
+    text += (
+        "\n\nKeep the drafter's cache at f16 (the default): a quantized one was seen to cost nearly all acceptance."
+        f" For `--models-dir`, put `{name}` and the target into one sub-folder."
+    )
+    if target is not None:
+        text += "\nThe local `preset.ini` of the package holds the same settings for `llama-server --models-preset`."
+    return text
+
+
+def _provenance(document: Mapping[str, Any]) -> str:
+    drafter, target, tool = document["drafter"], document["target"], document["tool"]
+    rows = [("drafter", _model(drafter)), ("target", _model(target))]
+    if drafter["config_sha256"]:
+        rows.append(("SHA-256 of the drafter's config.json", f"`{drafter['config_sha256']}`"))
+    if target["tokenizer_sha256"]:
+        rows.append(("SHA-256 of the target's tokenizer", f"`{target['tokenizer_sha256']}`"))
+    rows.append(("made with", f"{tool['name']} {tool['version']}"))
+    lines = [f"- {what}: {value}" for what, value in rows]
+    return "\n".join([*lines, "", "`manifest.json` has the same facts for programs."])

@@ -1,0 +1,78 @@
+"""The llama.cpp calls and the preset of a packaged pair, with the package's real file names."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from dflash_convert.errors import UsageError
+
+HUB_GGUF = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", re.ASCII)
+PLACEHOLDER = "TARGET.gguf"
+
+
+@dataclass(frozen=True)
+class TargetGguf:
+    """The target's GGUF: a file beside the drafter, or a Hub repository with an optional quantization tag."""
+
+    name: str
+    on_hub: bool = False
+
+    @property
+    def arguments(self) -> list[str]:
+        return ["-hf" if self.on_hub else "-m", self.name]
+
+
+def parse_target(text: str | None) -> TargetGguf | None:
+    """``--target-gguf``: a file on this machine, or ``owner/name[:TAG]`` on the Hub."""
+    if text is None:
+        return None
+    path = Path(text)
+    if path.is_file():
+        return TargetGguf(path.name)
+    if path.suffix != ".gguf" and HUB_GGUF.fullmatch(text):
+        return TargetGguf(text, on_hub=True)
+    raise UsageError(
+        f"--target-gguf {text} is neither a file nor a Hub repository",
+        tip="give a GGUF on this machine, or owner/name or owner/name:Q4_K_M",
+    )
+
+
+def program_call(program: str, target: TargetGguf | None, drafter: str, spec_type: str, n_max: int | None) -> str:
+    """A ``llama-server`` or ``llama-cli`` call, quoted for a shell and broken into lines."""
+    model = (target or TargetGguf(PLACEHOLDER)).arguments
+    parts = [[program, *model], ["--spec-draft-model", drafter, "--spec-type", spec_type]]
+    last = ["--spec-draft-n-max", str(n_max)] if n_max else []
+    parts.append([*last, "-fa", "on"])
+    return " \\\n  ".join(shlex.join(part) for part in parts)
+
+
+def preset_text(name: str, target: TargetGguf, drafters: list[str], spec_type: str, n_max: int | None) -> str:
+    """``preset.ini`` for ``llama-server --models-preset``: one section a drafter; paths are relative to the
+    server's working directory, as llama.cpp reads them (tools/server/README.md of b11434).
+    """
+    lines = [
+        "; Start in this directory: llama-server --models-preset preset.ini",
+        "version = 1",
+        "",
+        "[*]",
+        "flash-attn = on",
+    ]
+    for drafter in drafters:
+        section = name if len(drafters) == 1 else f"{name}-{_encoding(drafter)}"
+        lines += ["", f"[{section}]"]
+        lines += [f"{'hf-repo' if target.on_hub else 'model'} = {target.name}"]
+        lines += [f"spec-draft-model = {drafter}", f"spec-type = {spec_type}"]
+        if n_max:
+            lines.append(f"spec-draft-n-max = {n_max}")
+    for text in (name, target.name, *drafters):
+        # the reader of b11434 (common/preset.cpp) ends a value at a comment sign and a section at a bracket
+        if set(text) & set(";#[]\\"):
+            raise UsageError(f"{text!r} cannot stand in a preset: llama.cpp ends values at ; and #", tip="rename it")
+    return "\n".join(lines) + "\n"
+
+
+def _encoding(drafter: str) -> str:
+    return drafter.removesuffix(".gguf").rsplit("-", 1)[-1]

@@ -1,0 +1,188 @@
+"""What a drafter GGUF says about itself, as a release needs it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dflash_convert.errors import ContainerError, InputError, OutputError, UsageError
+from dflash_convert.naming import SPEC_TYPE, max_drafts
+from dflash_convert.validation.pair import FILE_TYPES, drafting_method
+
+if TYPE_CHECKING:
+    from dflash_convert.container.reader import Gguf
+
+CHUNK = 1 << 22
+HUB = "https://huggingface.co/"
+PREFIX_OF_SPEC = {spec: prefix for prefix, spec in SPEC_TYPE.items()}
+MODEL_WORDS = ("mmproj", "imatrix")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a model came from: ``name`` for people, the Hub repository and revision when the file tells."""
+
+    name: str | None = None
+    repository: str | None = None
+    revision: str | None = None
+
+
+@dataclass(frozen=True)
+class DrafterFacts:
+    """A drafter GGUF: ``file_type`` is its encoding (``Q8_0``), ``tensor_types`` counts tensors by type,
+    ``n_max`` the most tokens a block can draft."""
+
+    path: Path
+    size: int
+    spec_type: str
+    family: str
+    architecture: str
+    file_type: str
+    tensor_types: dict[str, int]
+    block_size: int | None
+    n_max: int | None
+    drafter: Origin
+    target: Origin
+    license: str | None
+    license_name: str | None
+    license_link: str | None
+    config_sha256: str | None
+    tokenizer_sha256: str | None
+    tool_version: str | None
+
+    @property
+    def prefix(self) -> str:
+        return PREFIX_OF_SPEC[self.spec_type]
+
+
+def read_facts(path: Path) -> DrafterFacts:
+    """Read the header of a drafter GGUF.
+
+    :class:`ContainerError` for a damaged file, :class:`FamilyError` when it is not a drafter of llama.cpp's
+    dialect, :class:`InputError` for one shard of several (llama.cpp does not find split drafters).
+    """
+    from dflash_convert.container.reader import open_gguf
+
+    gguf = open_gguf(path)
+    spec_type = drafting_method(gguf, path)
+    if (_integer(gguf, "split.count") or 1) > 1:
+        raise InputError(f"{path} is split: llama.cpp does not find split drafters", tip="convert it to one file")
+    if not gguf.tensors:
+        raise ContainerError(f"{path} holds no tensors", tip="convert the checkpoint again")
+    family = _text(gguf, "dflash_convert.family") or {"draft-dspark": "DSpark", "draft-dflash": "DFlash"}.get(
+        spec_type, spec_type
+    )
+    block = _integer(gguf, "dflash.block_size")
+    anchor = gguf.get("dflash.sample_from_anchor", True) is not False
+    number = _integer(gguf, "general.file_type")
+    return DrafterFacts(
+        path=path,
+        size=path.stat().st_size,
+        spec_type=spec_type,
+        family=family,
+        architecture=gguf.architecture,
+        file_type=_file_type(path, number),
+        tensor_types=dict(sorted(Counter(t.type.name for t in gguf.tensors.values()).items())),
+        block_size=block,
+        n_max=None if block is None else max(max_drafts(family, block, anchor), 1),
+        drafter=_origin(gguf, "drafter", _text(gguf, "general.name")),
+        target=_target(gguf),
+        license=_text(gguf, "general.license"),
+        license_name=_text(gguf, "general.license.name"),
+        license_link=_text(gguf, "general.license.link"),
+        config_sha256=_text(gguf, "dflash_convert.drafter.config_sha256"),
+        tokenizer_sha256=_text(gguf, "dflash_convert.target.tokenizer_sha256"),
+        tool_version=_text(gguf, "dflash_convert.version"),
+    )
+
+
+def same_release(files: Iterable[DrafterFacts]) -> DrafterFacts:
+    """The first of ``files``; UsageError when they are not one drafter for one target in several types."""
+    files = list(files)
+    first = files[0]
+    for other in files[1:]:
+        for what in ("spec_type", "block_size", "config_sha256", "tokenizer_sha256", "drafter", "target"):
+            a, b = getattr(first, what), getattr(other, what)
+            if a != b:
+                raise UsageError(
+                    f"{first.path.name} and {other.path.name} differ in {what.replace('_', ' ')} ({a} and {b})",
+                    tip="package the files of one drafter and one target",
+                )
+    return first
+
+
+def found_by_llama_cpp(name: str, prefix: str) -> str | None:
+    """Why llama.cpp would not find the drafter ``name`` (a path in the repository); None when it does.
+
+    Rules of b11434, common/download.cpp and common/preset.cpp: the path must contain the lower-case prefix for
+    ``-hf``, the file name must begin with it for ``--models-dir``, and no other sidecar's word may occur.
+    """
+    if not name.endswith(".gguf"):
+        return "it does not end in .gguf"
+    base = name.rsplit("/", 1)[-1]
+    if not base.startswith(prefix):
+        return f"it does not begin with {prefix}"
+    for word in (*SPEC_TYPE, *MODEL_WORDS):
+        if word != prefix and word in base:
+            return f"it contains {word}, the mark of another kind of file"
+    return None
+
+
+def sha256_of(path: Path, copy_to: Path | None = None) -> str:
+    """SHA-256 of a file in one pass, which also copies it when ``copy_to`` is given."""
+    digest = hashlib.sha256()
+    with path.open("rb") as source:
+        if copy_to is None:
+            while chunk := source.read(CHUNK):
+                digest.update(chunk)
+            return digest.hexdigest()
+        try:
+            with copy_to.open("xb") as target:
+                while chunk := source.read(CHUNK):
+                    digest.update(chunk)
+                    target.write(chunk)
+        except OSError as error:
+            raise OutputError(f"{copy_to} cannot be written: {error.strerror or error}") from None
+    return digest.hexdigest()
+
+
+def _origin(gguf: Gguf, role: str, name: str | None) -> Origin:
+    return Origin(
+        name=name,
+        repository=_text(gguf, f"dflash_convert.{role}.repository"),
+        revision=_text(gguf, f"dflash_convert.{role}.revision"),
+    )
+
+
+def _target(gguf: Gguf) -> Origin:
+    """The target from this tool's keys, else from the lineage that the drafter's own card gave the file."""
+    origin = _origin(gguf, "target", _text(gguf, "dflash_convert.target.name"))
+    if origin.name or origin.repository:
+        return origin
+    url = _text(gguf, "general.base_model.0.repo_url") or ""
+    repository = url[len(HUB) :].strip("/") if url.startswith(HUB) else None
+    return Origin(_text(gguf, "general.base_model.0.name"), repository or None)
+
+
+def _file_type(path: Path, number: int | None) -> str:
+    if number is None or number not in FILE_TYPES:
+        raise ContainerError(
+            f"{path}: general.file_type is {'missing' if number is None else number}, so its encoding has no name",
+            tip="quantize or convert it again",
+        )
+    return FILE_TYPES[number]
+
+
+def _text(gguf: Gguf, key: str) -> str | None:
+    """A string key that is not empty and holds one printable line; anything else counts as absent."""
+    value = gguf.get(key)
+    return value if isinstance(value, str) and value.strip() and value.isprintable() else None
+
+
+def _integer(gguf: Gguf, key: str) -> int | None:
+    value = gguf.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,180 @@
+"""``manifest.json`` and ``SHA256SUMS``: what a package holds, and the check that it still does.
+
+The manifest (schema 1; every field in ``docs/schemas.md``)::
+
+    {"schema": 1, "kind": "dflash-release", "tool": {"name", "version"}, "name": ..., "family": ..., "spec_type": ...,
+     "block_size": 8, "n_max": 7, "license": ..., "drafter": ORIGIN + {"config_sha256"},
+     "target": ORIGIN + {"tokenizer_sha256", "gguf"}, "options": {...},
+     "files": [{"path", "role", "size", "sha256", "type", "tensor_types", "converted_by"}, ...],
+     "validation": [{"file", "verdict", "n_max", "drafted", "accepted", "acceptance", "mean_length", "identical",
+                     "prompts", "engine", "target", "thresholds"}, ...]}
+
+``SHA256SUMS`` lists the manifest and every file but the local preset, in the format of ``sha256sum -c``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dflash_convert.errors import ConfigError, DflashError
+from dflash_convert.release.facts import found_by_llama_cpp, read_facts, sha256_of
+
+SCHEMA = 1
+KIND = "dflash-release"
+MANIFEST = "manifest.json"
+SUMS = "SHA256SUMS"
+CARD = "README.md"
+PRESET = "preset.ini"
+ROLES = ("weights", "card", "preset")
+MAX_MANIFEST = 16 << 20  # bytes; a manifest of a hundred files is some 100 KB
+HASH = re.compile(r"[0-9a-f]{64}")
+# what Git, the Hub's client and llama.cpp leave in a downloaded repository
+FOREIGN = (".gitattributes",)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something in a package that is not as its manifest says."""
+
+    file: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.text}"
+
+
+def to_text(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def sums_text(document: Mapping[str, Any], manifest_sha256: str) -> str:
+    """Lines of ``SHA256SUMS``, sorted by name."""
+    hashes = {f["path"]: f["sha256"] for f in document["files"] if f["role"] != "preset"}
+    hashes[MANIFEST] = manifest_sha256
+    return "".join(f"{hashes[name]}  {name}\n" for name in sorted(hashes))
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """The manifest of a package; ConfigError when it is missing, too large, or not of this schema."""
+    path = directory / MANIFEST
+    try:
+        if path.stat().st_size > MAX_MANIFEST:
+            raise ConfigError(f"{path} is larger than {MAX_MANIFEST >> 20} MiB")
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{directory} is not a package: it has no {MANIFEST}", tip="make one with: dflash-convert package"
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    defect = _defect(document)
+    if defect:
+        raise ConfigError(f"{path}: {defect}", tip="package the files again")
+    return dict(document)
+
+
+def _defect(document: Any) -> str | None:
+    """What makes ``document`` something else than a manifest of this schema."""
+    if not isinstance(document, dict) or document.get("kind") != KIND:
+        return f"kind is not {KIND}"
+    if document.get("schema") != SCHEMA:
+        return f"schema is {document.get('schema')!r}, this version reads {SCHEMA}"
+    files, runs = document.get("files"), document.get("validation")
+    if not isinstance(files, list) or not isinstance(runs, list):
+        return "files and validation must be lists"
+    seen = set()
+    for entry in files:
+        path = entry.get("path") if isinstance(entry, dict) else None
+        if not isinstance(path, str) or not plain_name(path) or path in seen:
+            return f"{path!r} is not a file name, or occurs twice"
+        seen.add(path)
+        size, digest = entry.get("size"), entry.get("sha256")
+        if type(size) is not int or not isinstance(digest, str) or not HASH.fullmatch(digest):
+            return f"{path} has no size or no SHA-256"
+        if entry.get("role") not in ROLES:
+            return f"{path} has the unknown role {entry.get('role')!r}"
+    if not any(entry["role"] == "weights" for entry in files):
+        return "it lists no weights"
+    if not all(isinstance(run, dict) and isinstance(run.get("verdict"), str) for run in runs):
+        return "a validation has no verdict"
+    return None
+
+
+def plain_name(name: str) -> bool:
+    """A file name and nothing else: no folder, no way out of the package, nothing hidden."""
+    return bool(name) and name.isprintable() and not name.startswith(".") and not set(name) & set("/\\:")
+
+
+def verify_manifest(directory: Path) -> list[Problem]:
+    """Re-hash a package and read its GGUFs again; every difference from the manifest, none when all is well.
+
+    Raises :class:`ConfigError` when there is no readable manifest to verify against.
+    """
+    document = read_manifest(directory)
+    listed = {entry["path"]: entry for entry in document["files"]}
+    problems: list[Problem] = []
+    for entry in document["files"]:
+        problems += _file_problems(directory, entry, document)
+    problems += _sums_problems(directory, document)
+    for path in sorted(directory.iterdir()):
+        if path.name not in listed and path.name not in (MANIFEST, SUMS, *FOREIGN) and not _hidden_folder(path):
+            problems.append(Problem(path.name, "is not in the manifest"))
+    return problems
+
+
+def _hidden_folder(path: Path) -> bool:
+    return path.name in (".git", ".cache") and path.is_dir()
+
+
+def _file_problems(directory: Path, entry: dict[str, Any], document: dict[str, Any]) -> list[Problem]:
+    name = entry["path"]
+    path = directory / name
+    if not path.is_file():
+        # the preset is for this machine's llama.cpp and is not uploaded, so a download lacks it
+        return [] if entry["role"] == "preset" and not path.exists() else [Problem(name, "is missing")]
+    size = path.stat().st_size
+    if size != entry["size"]:
+        return [Problem(name, f"has {size} bytes, the manifest says {entry['size']}")]
+    try:
+        found = sha256_of(path)
+    except OSError as error:
+        return [Problem(name, f"cannot be read: {error.strerror}")]
+    if found != entry["sha256"]:
+        return [Problem(name, f"has SHA-256 {found}, the manifest says {entry['sha256']}")]
+    return _gguf_problems(path, entry, document) if entry["role"] == "weights" else []
+
+
+def _gguf_problems(path: Path, entry: dict[str, Any], document: dict[str, Any]) -> list[Problem]:
+    """The bytes are those of the manifest; are they also a drafter of the kind that the manifest promises?"""
+    try:
+        facts = read_facts(path)
+    except DflashError as error:
+        return [Problem(path.name, str(error))]
+    problems = []
+    for what, said, found in (
+        ("drafting method", document.get("spec_type"), facts.spec_type),
+        ("block size", document.get("block_size"), facts.block_size),
+        ("type", entry.get("type"), facts.file_type),
+        ("tensor types", entry.get("tensor_types"), facts.tensor_types),
+    ):
+        if said != found:
+            problems.append(Problem(path.name, f"its {what} is {found}, the manifest says {said}"))
+    reason = found_by_llama_cpp(path.name, facts.prefix)
+    if reason:
+        problems.append(Problem(path.name, f"llama.cpp does not find it: {reason}"))
+    return problems
+
+
+def _sums_problems(directory: Path, document: dict[str, Any]) -> list[Problem]:
+    path = directory / SUMS
+    if not path.is_file():
+        return [Problem(SUMS, "is missing")]
+    wanted = sums_text(document, sha256_of(directory / MANIFEST))
+    if path.stat().st_size != len(wanted.encode()) or path.read_text(encoding="utf-8", errors="replace") != wanted:
+        return [Problem(SUMS, "does not agree with the manifest and its files")]
+    return []

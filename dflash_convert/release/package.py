@@ -1,0 +1,305 @@
+"""Build a release directory, whole or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dflash_convert import __version__
+from dflash_convert.container.writer import check_space
+from dflash_convert.errors import InputError, OutputError, UsageError, VerificationError
+from dflash_convert.naming import default_name
+from dflash_convert.notes import Note
+from dflash_convert.release.card import card_text
+from dflash_convert.release.commands import TargetGguf, parse_target, preset_text
+from dflash_convert.release.facts import DrafterFacts, Origin, found_by_llama_cpp, read_facts, same_release, sha256_of
+from dflash_convert.release.manifest import (
+    CARD,
+    KIND,
+    MANIFEST,
+    PRESET,
+    SCHEMA,
+    SUMS,
+    plain_name,
+    sums_text,
+    to_text,
+    verify_manifest,
+)
+from dflash_convert.release.validation import match_reports, summary
+from dflash_convert.validation.result import BROKEN, ENGINE_FAILURE, ValidationResult
+
+SPARE = 1 << 20  # bytes for the card, the manifest and directory entries
+
+
+@dataclass(frozen=True)
+class PackageOptions:
+    """Choices of a package; None means what the files say. ``validation`` are ``validate --json`` documents,
+    ``target_gguf`` a file or ``owner/name[:TAG]``."""
+
+    name: str | None = None
+    license: str | None = None
+    drafter_repo: str | None = None
+    target_repo: str | None = None
+    target_name: str | None = None
+    target_gguf: str | None = None
+    n_max: int | None = None
+    validation: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Package:
+    """A finished package: its directory and manifest, and what there is to say about it."""
+
+    directory: Path
+    manifest: dict[str, Any]
+    notes: tuple[Note, ...]
+
+
+def build_package(
+    files: Sequence[Path],
+    out: Path,
+    options: PackageOptions | None = None,
+    *,
+    force: bool = False,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Package:
+    """Make ``out`` from drafter GGUFs. Raises before anything is written for files that do not belong together
+    and for an existing ``out`` (unless ``force``, and then only if it is a package or empty); whatever happens,
+    ``out`` is either as it was or complete."""
+    options = options or PackageOptions()
+    if not files:
+        raise UsageError("no GGUF was given to package")
+    facts = [read_facts(path) for path in files]
+    first = same_release(facts)
+    target_gguf = parse_target(options.target_gguf)
+    notes: list[Note] = []
+    names = _names(facts, options, notes)
+    _check_out(out, files, force)
+    check_space(out.parent, sum(f.size for f in facts) + SPARE)
+    with _hidden_directory(out) as work:
+        hashes = {}
+        for path, name in names.items():
+            hashes[path] = sha256_of(path, work / name)
+            progress(path.stat().st_size)
+        reports = match_reports(options.validation, facts, hashes)
+        document = _document(facts, names, hashes, reports, options, first)
+        notes += _notes(document, reports, len(facts))
+        _write_texts(work, document, target_gguf)
+        problems = verify_manifest(work)
+        if problems:
+            raise VerificationError(f"the package is damaged as soon as it is written: {problems[0]}")
+        _move_into_place(work, out)
+    return Package(out, document, tuple(notes))
+
+
+def _names(facts: Sequence[DrafterFacts], options: PackageOptions, notes: list[Note]) -> dict[Path, str]:
+    """The name of each file in the package: its own, or the default name when llama.cpp would not find that."""
+    names: dict[Path, str] = {}
+    for each in facts:
+        name = each.path.name
+        reason = found_by_llama_cpp(name, each.prefix)
+        if reason:
+            target = options.target_name or each.target.name
+            if target is None:
+                raise UsageError(
+                    f"{each.path}: llama.cpp would not find it, {reason}, and the file does not name its target",
+                    tip=f"give --target-name, or a name like {each.prefix}TARGET-{each.file_type}.gguf",
+                )
+            name = default_name(each.family, target, each.file_type)
+            notes.append(Note("derived", f"{each.path.name} becomes {name}: llama.cpp would not find it, {reason}"))
+            reason = found_by_llama_cpp(name, each.prefix)
+        if reason or not plain_name(name):
+            raise UsageError(f"{name} is no name for a packaged drafter: {reason or 'it is not a plain file name'}")
+        if name in names.values():
+            raise UsageError(f"two files would be named {name}", tip="package each type once")
+        names[each.path] = name
+    return names
+
+
+def _document(
+    facts: Sequence[DrafterFacts],
+    names: Mapping[Path, str],
+    hashes: Mapping[Path, str],
+    reports: Mapping[Path, ValidationResult],
+    options: PackageOptions,
+    first: DrafterFacts,
+) -> dict[str, Any]:
+    """The manifest; its files are the weights alone, the texts add themselves."""
+    target_name = options.target_name or first.target.name
+    title = options.name or f"{target_name or first.drafter.name or 'drafter'}-{first.family}-GGUF"
+    if not plain_name(title):
+        raise UsageError(f"{title!r} is no name for a package", tip="give a plain --name")
+    files = [
+        {
+            "path": names[f.path],
+            "role": "weights",
+            "size": f.size,
+            "sha256": hashes[f.path],
+            "type": f.file_type,
+            "tensor_types": f.tensor_types,
+            "converted_by": f.tool_version,
+        }
+        for f in sorted(facts, key=lambda f: names[f.path])
+    ]
+    ordered = sorted(reports, key=lambda path: names[path])
+    return {
+        "schema": SCHEMA,
+        "kind": KIND,
+        "tool": {"name": "dflash-convert", "version": __version__},
+        "name": title,
+        "family": first.family,
+        "spec_type": first.spec_type,
+        "block_size": first.block_size,
+        "n_max": _n_max(options.n_max, first),
+        "license": _license(options, first),
+        "drafter": _origin(first.drafter, options.drafter_repo) | {"config_sha256": first.config_sha256},
+        "target": _origin(first.target, options.target_repo, target_name)
+        | {"tokenizer_sha256": first.tokenizer_sha256},
+        "options": _options_used(options),
+        "files": files,
+        "validation": [summary(names[path], reports[path]) for path in ordered],
+    }
+
+
+def _n_max(wanted: int | None, facts: DrafterFacts) -> int | None:
+    if wanted is not None and facts.n_max is not None and wanted > facts.n_max:
+        raise UsageError(f"n-max {wanted} is more than the {facts.n_max} tokens a block of this drafter can draft")
+    return wanted or facts.n_max
+
+
+def _license(options: PackageOptions, facts: DrafterFacts) -> dict[str, str | None]:
+    if options.license:
+        return {"license": options.license, "license_name": None, "license_link": None}
+    return {"license": facts.license, "license_name": facts.license_name, "license_link": facts.license_link}
+
+
+def _origin(origin: Origin, repository: str | None, name: str | None = None) -> dict[str, Any]:
+    """``repository`` may carry a revision: ``owner/name@revision``."""
+    if repository is None:
+        return {"name": name or origin.name, "repository": origin.repository, "revision": origin.revision}
+    given, _, revision = repository.partition("@")
+    if given.count("/") != 1 or not given.replace("/", "", 1).strip("/"):
+        raise UsageError(f"{repository!r} is not a Hub repository (owner/name)")
+    return {"name": name or origin.name, "repository": given, "revision": revision or None}
+
+
+def _options_used(options: PackageOptions) -> dict[str, Any]:
+    """The choices that shaped the package, without paths of this machine."""
+    target = parse_target(options.target_gguf)
+    used = {
+        "name": options.name,
+        "license": options.license,
+        "drafter_repo": options.drafter_repo,
+        "target_repo": options.target_repo,
+        "target_name": options.target_name,
+        "target_gguf": target and target.name,
+        "n_max": options.n_max,
+    }
+    return {name: value for name, value in used.items() if value is not None}
+
+
+def _notes(document: Mapping[str, Any], reports: Mapping[Path, ValidationResult], count: int) -> Iterator[Note]:
+    for role in ("drafter", "target"):
+        if not document[role]["repository"]:
+            text = f"the {role}'s repository is unknown, so the card's base_model lacks it: give --{role}-repo"
+            yield Note("warning", text)
+    if not document["license"]["license"]:
+        yield Note("warning", "the drafter's licence is unknown, so the card names none: give --license")
+    for report in reports.values():
+        if report.verdict in (BROKEN, ENGINE_FAILURE):
+            name = Path(report.drafter.path).name
+            yield Note("warning", f"{name} was validated as {report.verdict}: publish will refuse this package")
+    if len(reports) < count:
+        yield Note("info", f"{count - len(reports)} of {count} files have no validation report (--validation)")
+
+
+def _write_texts(work: Path, document: dict[str, Any], target: TargetGguf | None) -> None:
+    """Card and preset, then the manifest that lists them, then the sums that list the manifest."""
+    texts = {CARD: ("card", card_text(document, target))}
+    if target is not None:
+        drafters = [f["path"] for f in document["files"]]
+        preset = preset_text(document["name"], target, drafters, document["spec_type"], document["n_max"])
+        texts[PRESET] = ("preset", preset)
+    for name, (role, text) in texts.items():
+        (work / name).write_text(text, encoding="utf-8", newline="\n")
+        entry = {"path": name, "role": role, "size": len(text.encode()), "sha256": sha256_of(work / name)}
+        document["files"].append(entry)
+    (work / MANIFEST).write_text(to_text(document), encoding="utf-8", newline="\n")
+    (work / SUMS).write_text(sums_text(document, sha256_of(work / MANIFEST)), encoding="utf-8", newline="\n")
+
+
+def _check_out(out: Path, files: Sequence[Path], force: bool) -> None:
+    if not out.parent.is_dir():
+        raise OutputError(f"{out.parent} is not a directory", tip="create it first")
+    if not os.access(out.parent, os.W_OK):
+        raise OutputError(f"{out.parent} is not writable", tip="choose another --out")
+    if not out.exists() and not out.is_symlink():
+        return
+    if not force:
+        raise OutputError(f"{out} exists", tip="give --force to replace it")
+    if not out.is_dir() or out.is_symlink() or (any(out.iterdir()) and not (out / MANIFEST).is_file()):
+        raise OutputError(f"{out} is not a package, so it is not replaced", tip="choose another --out")
+    if any(path.resolve().parent == out.resolve() for path in files):
+        raise InputError(f"the files to package lie in {out}, which they would replace", tip="choose another --out")
+
+
+@contextmanager
+def _hidden_directory(out: Path) -> Iterator[Path]:
+    """A hidden directory beside ``out``, locked while in use and removed at the end; what killed runs left
+    (hidden directories of this name that nobody holds) goes first."""
+    prefix = f".{out.name}.partial-"
+    for leftover in out.parent.glob(f"{prefix}*"):
+        _remove_abandoned(leftover)
+    work = out.parent / f"{prefix}{secrets.token_hex(4)}"
+    lock = -1
+    try:
+        try:
+            work.mkdir()
+            lock = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield work
+        except OSError as error:
+            raise OutputError(f"{out} cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+        if lock >= 0:
+            os.close(lock)
+
+
+def _remove_abandoned(directory: Path) -> None:
+    with suppress(OSError):
+        lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(directory, ignore_errors=True)
+        finally:
+            os.close(lock)
+
+
+def _move_into_place(work: Path, out: Path) -> None:
+    """Rename ``work`` to ``out``; an old package steps aside first and comes back if that fails."""
+    for path in work.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    old = out.parent / f".{out.name}.partial-old-{secrets.token_hex(4)}"
+    if out.exists():
+        out.rename(old)
+    try:
+        work.rename(out)
+    except OSError:
+        if old.exists():
+            old.rename(out)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+    directory = os.open(out.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,82 @@
+"""What a package keeps of ``validate --json`` documents: counts and verdicts, which any run repeats.
+
+Speeds, times and host facts stay out, so that the same files make the same package everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dflash_convert.errors import ConfigError, UsageError
+from dflash_convert.release.facts import DrafterFacts
+from dflash_convert.validation.result import ValidationResult, from_json
+
+MAX_REPORT = 256 << 20  # bytes; prompts and both texts of every run are in it
+FLOORS = ("min_acceptance", "min_mean_length")
+
+
+def read_report(path: Path) -> ValidationResult:
+    """A ``validate --json`` document; ConfigError when it is something else."""
+    try:
+        if path.stat().st_size > MAX_REPORT:
+            raise ConfigError(f"{path} is larger than {MAX_REPORT >> 20} MiB")
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file", tip="write it with: dflash-convert validate --json") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    return from_json(document, str(path))
+
+
+def match_reports(
+    paths: Iterable[Path], files: Iterable[DrafterFacts], hashes: Mapping[Path, str]
+) -> dict[Path, ValidationResult]:
+    """Each report beside the drafter it was made with: by SHA-256, or by name and size when it holds none.
+
+    UsageError when a report belongs to none of ``files`` or two belong to one.
+    """
+    files = list(files)
+    found: dict[Path, ValidationResult] = {}
+    for path in paths:
+        report = read_report(path)
+        owner = next((f.path for f in files if _belongs(report, f, hashes[f.path])), None)
+        if owner is None:
+            raise UsageError(
+                f"{path} reports on {Path(report.drafter.path).name} with other bytes than any file of this package",
+                tip="validate the packaged files and give those reports",
+            )
+        if owner in found:
+            raise UsageError(f"two validation reports are for {owner.name}", tip="give one report for each file")
+        found[owner] = report
+    return found
+
+
+def _belongs(report: ValidationResult, facts: DrafterFacts, digest: str) -> bool:
+    drafter = report.drafter
+    if drafter.sha256:
+        return drafter.sha256 == (digest,)
+    return Path(drafter.path).name == facts.path.name and drafter.size == facts.size
+
+
+def summary(name: str, report: ValidationResult) -> dict[str, Any]:
+    """The manifest's entry for one validated file."""
+    total, target = report.total, report.target
+    return {
+        "file": name,
+        "verdict": report.verdict,
+        "n_max": report.settings.n_max,
+        "drafted": total.drafted,
+        "accepted": total.accepted,
+        "acceptance": total.acceptance,
+        "mean_length": total.mean_length,
+        "identical": total.identical,
+        "prompts": len(report.prompts),
+        "engine": f"{report.engine.kind} {report.engine.build}".strip(),
+        "target": {"name": Path(target.path).name, "size": target.size, "sha256": list(target.sha256)},
+        "thresholds": {
+            name: getattr(report.thresholds, name) for name in FLOORS if getattr(report.thresholds, name) is not None
+        },
+    }
