@@ -141,7 +141,7 @@ def _show(result: ValidationResult, given: dict[str, Any]) -> None:
 
         # loaded only for --html: most validations write no report
         html = importlib.import_module("dflash_convert.report.html")
-        html.render(result, given["html"])
+        reference.write_text(given["html"], html.render(result))
         say(f"report written: {given['html']}", quiet=given["quiet"])
     if result.failure and given["verbose"]:
         say(result.failure.log)

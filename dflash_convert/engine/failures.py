@@ -64,6 +64,12 @@ CAUSES = (
     ),
     _cause(
         CRASH,
+        r"layer input tensor is null",
+        "llama.cpp has no input of a layer that the drafter taps",
+        "a tap lies beyond the target's layers, or this llama.cpp cannot tap this architecture: dflash-convert check",
+    ),
+    _cause(
+        CRASH,
         r"GGML_ASSERT\((?P<what>[^\n]*(?:split|meta)[^\n]*)\) failed",
         "llama.cpp stopped at its assertion {what}",
         "a drafter's head split over several GPUs is known to do this: use -sm layer or a newer build",
@@ -132,9 +138,13 @@ def find_cause(log: str) -> tuple[Cause, str] | None:
     for cause in CAUSES:
         match = cause.pattern.search(lines)
         if match:
-            groups = {name: value.strip().strip("'\"") for name, value in match.groupdict().items() if value}
+            groups = {name: _unquoted(value.strip()) for name, value in match.groupdict().items() if value}
             return cause, cause.message.format(**groups)
     return None
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
 
 def out_of_memory(log: str) -> bool:

@@ -15,7 +15,7 @@ from dflash_convert.notes import Note
 from dflash_convert.validation.prompts import SETS
 from dflash_convert.validation.result import Thresholds
 
-SWEEP = (4, 8, 15)
+SWEEP = (4, 8, 15)  # the first is also the main value of a drafter that has no block
 CONTEXT = 4096
 LONG_CONTEXT = 8192
 MIN_CONTEXT = 512
@@ -61,7 +61,7 @@ def n_max_values(wanted: Sequence[int], cap: int | None, quick: bool) -> tuple[t
     """The n-max values to run, the main one first, none above ``cap`` (None: unknown)."""
     notes = []
     if not wanted:
-        values = [cap or max(SWEEP)]
+        values = [cap or SWEEP[0]]
         values += [] if quick else [n for n in SWEEP if cap is None or n < cap]
     else:
         values = [min(n, cap) if cap else n for n in wanted]

@@ -24,6 +24,7 @@ FILE_TYPES = {
 }
 DIALECTS = ("dflash-draft", "dflash_draft", "dspark", "gemma4-dflash-draft")
 CHUNK = 1 << 22
+DIRECTORY = "convert the drafter with: dflash-convert DRAFTER --target-model-dir TARGET; take the target as a GGUF"
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,9 @@ def read_pair(drafter: Path, target: Path) -> Pair:
     files are not what their places say."""
     from dflash_convert.container.reader import open_gguf
 
+    for path in (drafter, target):
+        if path.is_dir():
+            raise InputError(f"{path} is a directory, and validate runs GGUF files", tip=DIRECTORY)
     draft, main = open_gguf(drafter), open_gguf(target)
     spec_type = drafting_method(draft, drafter)
     if main.architecture == "dflash" or main.architecture.startswith("eagle3"):

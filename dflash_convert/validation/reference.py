@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from dataclasses import dataclass
@@ -123,11 +124,18 @@ def document(result: ValidationResult) -> dict[str, Any]:
 
 def save(path: Path, data: dict[str, Any]) -> None:
     """Write a reference; :class:`OutputError` when the place is not writable."""
+    write_text(path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
     partial = path.with_name(path.name + ".partial")
     try:
-        partial.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        partial.write_text(text, "utf-8")
         partial.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
         raise OutputError(f"{path} cannot be written: {error.strerror}") from None
 
 

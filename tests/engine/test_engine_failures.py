@@ -37,6 +37,12 @@ LINES = [
         "not a",
     ),
     ("ggml-backend.cpp:10: GGML_ASSERT(buffer != nullptr) failed", failures.CRASH, "buffer != nullptr"),
+    (
+        'llama-context.cpp:1: GGML_ASSERT(t_layer_inp[il] != nullptr && "layer input tensor is null") failed',
+        failures.CRASH,
+        "layer that the drafter taps",
+    ),
+    ('x.cpp:1: GGML_ASSERT(n > 0 && "no rows") failed', failures.CRASH, 'assertion n > 0 && "no rows" (here)'),
     ("x.cpp:1: GGML_ASSERT(a == b) failed", failures.CRASH, "a == b"),
 ]
 

@@ -11,7 +11,15 @@ import pytest
 from dflash_convert.container.types import KV, TensorType, boolean, string, u32
 from dflash_convert.container.writer import Entry, GgufOutput, layout
 from dflash_convert.engine.trace import EngineInfo, Trace, sum_positions
-from dflash_convert.errors import ConfigError, ContainerError, DflashError, FamilyError, InputError, UsageError
+from dflash_convert.errors import (
+    ConfigError,
+    ContainerError,
+    DflashError,
+    FamilyError,
+    InputError,
+    OutputError,
+    UsageError,
+)
 from dflash_convert.validation import options, pair, prompts, reference
 from dflash_convert.validation.compare import divergence
 from dflash_convert.validation.result import (
@@ -154,7 +162,8 @@ class TestOptions:
             ((), 7, False, (7, 4)),
             ((), 15, False, (15, 4, 8)),
             ((), 15, True, (15,)),
-            ((), None, True, (15,)),
+            ((), None, True, (4,)),
+            ((), None, False, (4, 8, 15)),
             ((4, 8, 15), 7, False, (4, 7)),
             ((15,), 7, True, (7,)),
         ],
@@ -208,6 +217,11 @@ class TestPair:
         ):
             found = pair.read_pair(gguf(tmp_path / "d.gguf", keys, tensors), target)
             assert (found.drafter.spec_type, found.n_max_cap) == (spec, cap)
+
+    def test_a_directory(self, fixtures: Path, drafters: dict[str, Path]) -> None:
+        with pytest.raises(InputError, match="is a directory") as caught:
+            pair.read_pair(drafters["bf16"], fixtures / "tiny-js" / "target")
+        assert "convert" in str(caught.value.tip)
 
     def test_dialect(self, tmp_path: Path) -> None:
         drafter = gguf(tmp_path / "d.gguf", [string("general.architecture", "dflash-draft")])
@@ -277,6 +291,14 @@ class TestDocuments:
         assert [i.prompt for i in loaded.items()] == ["p", "p"]
         changed = loaded.apply(options.Options(Path("d"), Path("t"), context=1024))
         assert (changed.n_max, changed.quick, changed.context) == ((7,), True, 4096)
+
+    def test_place_that_cannot_be_written(self, tmp_path: Path) -> None:
+        (tmp_path / "r.json").mkdir()
+        with pytest.raises(OutputError, match="cannot be written"):
+            reference.save(tmp_path / "r.json", {})
+        with pytest.raises(OutputError, match="cannot be written"):
+            reference.save(tmp_path / "none" / "r.json", {})
+        assert [p.name for p in tmp_path.iterdir()] == ["r.json"]
 
     @pytest.mark.parametrize("text", ["{", "[]", '{"kind": "validation-reference", "schema": 1}'])
     def test_unusable_reference(self, tmp_path: Path, text: str) -> None:

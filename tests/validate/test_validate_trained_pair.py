@@ -184,7 +184,9 @@ def test_the_runtime_names_a_foreign_tensor(
     """A tensor that llama.cpp does not claim: refused while loading, with the reason from its log."""
     bad = tmp_path / "dflash-bad.gguf"
     bad.write_bytes(drafters["bf16"].read_bytes().replace(b"blk.0.attn_v.weight", b"blk.0.attn_x.weight"))
-    ran = cli("validate", bad, fixtures / "tiny-js" / "target-bf16.gguf", "--quick", "--json", "-t", 1)
+    ran = cli(
+        "validate", bad, fixtures / "tiny-js" / "target-bf16.gguf", "--quick", "--json", "-t", 1, "--set", "prose"
+    )
     assert ran.code == 7
     assert ran.json["verdict"] == "engine-failure"
     assert ran.json["failure"]["kind"] == "load"
