@@ -241,3 +241,32 @@ def test_layer_kinds_nobody_knows_are_refused() -> None:
     text = {**TARGET["text_config"], "layer_types": ["moon_attention"] * 48}  # type: ignore[dict-item]
     with pytest.raises(ConfigError, match="layer_types is 'moon_attention'"):
         target_from_config({"text_config": text})
+
+
+def test_a_model_without_a_context_length_needs_one() -> None:
+    silent = drafter_from_config({k: v for k, v in DRAFTER.items() if k != "max_position_embeddings"})
+    with pytest.raises(UsageError, match="does not say its context length") as caught:
+        plan_memory(silent, None, Request())
+    assert caught.value.tip == "give --ctx-size"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"x.attention.head_count_kv": [2, 2]}, "2 values for 3 layers"),
+        ({"x.embedding_length": "64"}, "'64', the memory plan needs"),
+        (
+            {"x.attention.sliding_window": 8, "x.attention.sliding_window_pattern": [True]},
+            "1 of 4 layers",
+        ),
+    ],
+)
+def test_unusable_keys_are_named(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ContainerError, match=words):
+        model_from_keys({**KEYS, **change})
+
+
+def test_patterns_the_runtime_has_built_in() -> None:
+    keys = {name.replace("x.", "gpt-oss."): value for name, value in KEYS.items()}
+    keys |= {"general.architecture": "gpt-oss", "gpt-oss.attention.sliding_window": 128}
+    assert [layer.windowed for layer in model_from_keys(keys).layers] == [True, False, True, False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,20 @@ def test_a_stop_token_ends_the_output(target: Target, source: DrafterSource, tra
 def test_one_token_needs_no_step(target: Target, source: DrafterSource, trace: dict[str, Any]) -> None:
     result = generate(target, source.drafter(target), trace["prompts"][0]["prompt_ids"], 1, 7)
     assert (list(result.ids), result.steps) == (trace["prompts"][0]["greedy_ids"][:1], ())
+
+
+def test_totals_add_up_the_steps(target: Target, source: DrafterSource, trace: dict[str, Any]) -> None:
+    prompt = trace["prompts"][5]
+    result = generate(target, source.drafter(target), prompt["prompt_ids"], N_PREDICT, N_MAX)
+    assert (result.accepted, result.drafted) == (66, 195)
+    assert all(len(step.gaps) == len(step.drafted) for step in result.steps)
+
+
+def test_hidden_sizes_must_agree(target: Target, source: DrafterSource) -> None:
+    drafter = source.drafter(target)
+    drafter.hyper = replace(drafter.hyper, hidden=64)
+    with pytest.raises(PairingError, match="drafter 64, target 128"):
+        generate(target, drafter, [1], 5, 7)
 
 
 def test_misuse_is_refused(target: Target, source: DrafterSource) -> None:
