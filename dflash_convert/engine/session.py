@@ -111,7 +111,8 @@ class Session:
             raise died(self.log(), status, doing) from None
         except RefusedError as error:
             text = f"llama.cpp refused a request {doing}: {error} (status {error.status})"
-            raise EngineRunError(REQUEST, text, log=self.log()) from None
+            tip = "raise --ctx-size, or shorten the prompt" if "context size" in str(error) else None
+            raise EngineRunError(REQUEST, text, tip=tip, log=self.log()) from None
 
     def _request_log(self, start: int) -> str:
         """The log from byte ``start`` on, once the engine has said that the request is over."""
