@@ -9,7 +9,7 @@ from typing import Any
 
 from dflash_convert.notes import Note
 from dflash_convert.vocab.bytelevel import added_tokens
-from dflash_convert.vocab.tokens import TokenTable, check_size, check_vocab, merge_lines, special_names
+from dflash_convert.vocab.tokens import TokenTable, check_size, check_vocab, merge_lines, placeholders, special_names
 from dflash_convert.vocab.types import TokenType
 
 BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
@@ -39,15 +39,19 @@ def has_visible_tokens(document: Mapping[str, Any]) -> bool:
     return any(text in vocab for text in VISIBLE)
 
 
-def spm_style_tokens(document: Mapping[str, Any], config: Mapping[str, Any], size: int, where: str) -> TokenTable:
-    """The vocabulary by id, with added tokens beyond it; no padding, as in the reference's LlamaHfVocab."""
+def spm_style_tokens(
+    document: Mapping[str, Any], config: Mapping[str, Any], size: int, where: str, *, pad: bool
+) -> TokenTable:
+    """The vocabulary by id, with added tokens beyond it; the reference's LlamaHfVocab does not ``pad`` to ``size``."""
     vocab = check_vocab(document["model"].get("vocab"), where)
     added, notes = added_tokens(document, config, where)
     beyond = sorted((token for token in added if token.id >= len(vocab)), key=lambda token: token.id)
     count = len(vocab) + len(beyond)
     check_size(max(max(vocab.values()), count - 1), size, where)
-    texts = [f"[PAD{i}]" for i in range(count)]
-    types = packed("i", [TokenType.UNUSED]) * count
+    table = placeholders(size if pad else count)
+    table.notes = notes
+    table.scores = packed("f", [SCORE]) * len(table.texts)
+    texts, types = table.texts, table.types
     named = set(special_names(config))
     for text, tid in vocab.items():
         texts[tid] = text
@@ -58,7 +62,6 @@ def spm_style_tokens(document: Mapping[str, Any], config: Mapping[str, Any], siz
     for tid, token in enumerate(beyond, start=len(vocab)):
         texts[tid] = token.text
         types[tid] = TokenType.CONTROL if token.text in named else TokenType.USER_DEFINED
-    table = TokenTable(texts, types, packed("f", [SCORE]) * count, notes)
     table.make_unique()
     return table
 

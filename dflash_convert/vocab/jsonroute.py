@@ -69,7 +69,7 @@ def padded_size(request: Request) -> int:
 
 def load_gemma(request: Request, document: Mapping[str, Any], where: str) -> Vocabulary:
     """llama.cpp's ``gemma4`` model: merges on raw text, no pre-tokenizer."""
-    table = hfbpe.spm_style_tokens(document, request.config, request.size, where)
+    table = hfbpe.spm_style_tokens(document, request.config, request.size, where, pad=not request.plain)
     hfbpe.mark_visible(table)
     merges = merge_lines(document["model"].get("merges"), where)
     specials = specials_of(request, len(table.texts), _listed(document), document)
@@ -79,7 +79,7 @@ def load_gemma(request: Request, document: Mapping[str, Any], where: str) -> Voc
 
 def load_llama_json(request: Request, document: Mapping[str, Any], where: str) -> Vocabulary:
     """Llama 2's tokenizer.json without its tokenizer.model: llama.cpp's ``llama`` model, scores from the merges."""
-    table = hfbpe.spm_style_tokens(document, request.config, request.size, where)
+    table = hfbpe.spm_style_tokens(document, request.config, request.size, where, pad=not request.plain)
     if not request.plain:
         hfbpe.scores_from_merges(table, document, where)
     specials = specials_of(request, len(table.texts), _listed(document), document, strict=not request.plain)

@@ -27,11 +27,12 @@ def probe_hashes(document: Mapping[str, Any], text: str) -> Iterator[tuple[str, 
     ids = tokenizer.encode(text).ids
     yield hash_ids(ids), ""
     bare = tokenizer.encode(text, add_special_tokens=False).ids
-    yield hash_ids(bare), " without special tokens"
-    # transformers' Llama class prepends bos on its own account
+    # transformers' Llama class prepends bos on its own account; before the bare ids, because Llama 3's without
+    # its bos are those of another name that merges otherwise
     for entry in document.get("added_tokens") or []:
         if entry.get("special"):
             yield hash_ids([entry["id"], *bare]), " with a leading special token"
+    yield hash_ids(bare), " without special tokens"
     if present:
         plain = reduced_tokenizer({**document, "added_tokens": []}, text)[0]
         yield hash_ids(plain.encode(text).ids), " without the added tokens"

@@ -154,7 +154,13 @@ def _put(table: TokenTable, tid: object, text: str, kind: TokenType, source: str
     if place >= len(table.texts):
         table.notes.append(Note("warning", f"{source}: token {place} ({text!r}) lies outside the vocabulary; left out"))
         return
-    if table.types[place] != TokenType.UNUSED and table.texts[place] != text and place < count:
+    renames = place < count and table.texts[place] != text
+    if renames and table.types[place] == TokenType.NORMAL and source == "added_tokens.json":
+        raise TokenizerError(
+            f"{source}: token {place} is {table.texts[place]!r} in tokenizer.model, not {text!r}",
+            tip="The tokenizer files contradict each other; fetch them again from the target's repository.",
+        )
+    if renames and table.types[place] != TokenType.UNUSED:
         table.notes.append(Note("warning", f"{source}: token {place} changes from {table.texts[place]!r} to {text!r}"))
     table.texts[place] = text
     table.types[place] = kind
