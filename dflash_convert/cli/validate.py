@@ -133,7 +133,9 @@ def _show(result: ValidationResult, given: dict[str, Any]) -> None:
         click.echo(json.dumps(result.to_json(), indent=1, ensure_ascii=False))
     else:
         click.echo(table.render(result))
-    if given["save_reference"] and not result.failure:
+    if given["save_reference"] and result.exit_code:
+        say("reference not saved: a run that failed is nothing to compare with")
+    elif given["save_reference"]:
         reference.save(given["save_reference"], reference.document(result))
         say(f"reference saved: {given['save_reference']}", quiet=given["quiet"])
     if given["html"]:

@@ -68,9 +68,11 @@ def test_every_run(validate: Callable[..., Any]) -> None:
     assert ran.json["sweep"]["pays"] is True
 
 
-def test_zero_drafts_is_broken(validate: Callable[..., Any]) -> None:
-    ran = validate("zero-drafts", "--quick", "--json")
+def test_zero_drafts_is_broken(validate: Callable[..., Any], tmp_path: Path) -> None:
+    ran = validate("zero-drafts", "--quick", "--json", "--save-reference", tmp_path / "r.json")
     assert ran.code == 6
+    assert "reference not saved" in ran.err
+    assert not (tmp_path / "r.json").exists()
     assert ran.json["verdict"] == "broken"
     assert "0 tokens drafted" in ran.json["reasons"][0]
 
