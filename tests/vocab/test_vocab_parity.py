@@ -57,17 +57,32 @@ def test_every_case_is_listed(shared: Path) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_keys_equal_the_reference(case: str, shared: Path, tmp_path: Path) -> None:
     outputs = json.loads((shared / "parity" / "expected" / f"{case}.json").read_text("utf-8"))["outputs"]
-    target, size = write_target(case, tmp_path, shared)
-    for plain in (True, False):
-        vocabulary = load_vocabulary(target, vocab_size=size, plain=plain, eagle3=case.startswith("eagle3"))
-        for name in ("convert:bf16", "convert:f16", "convert:q8_0"):
-            wanted = {k: v for k, v in outputs[name]["metadata"].items() if k.startswith("tokenizer.")}
-            mask = wanted.get("tokenizer.ggml.mask_token_id", {}).get("value")
-            got = {kv.name: summary(kv) for kv in vocabulary.keys(mask)}
-            extra = SPM_EXTRA if case == "dflash_spm_llama" and not plain else {}
-            assert list(got) == list(wanted) if not extra else set(got) == set(wanted) | set(extra)
-            assert {k: v for k, v in got.items() if k not in extra} == wanted
-            assert {k: got[k]["value"] for k in extra} == extra
+    wanted = [
+        {key: value for key, value in outputs[f"convert:{kind}"]["metadata"].items() if key.startswith("tokenizer.")}
+        for kind in ("bf16", "f16", "q8_0")
+    ]
+    assert wanted[0] == wanted[1] == wanted[2]
+    got = keys_of(case, tmp_path, shared, plain=True)
+    assert got == wanted[0]
+    assert list(got) == list(wanted[0])
+
+
+@pytest.mark.parametrize("case", ["dflash_qwen3", "dflash_llama31", "dflash_swa_gemma4", "dflash_spm_llama"])
+def test_without_plain_nothing_changes_and_little_is_added(case: str, shared: Path, tmp_path: Path) -> None:
+    expected = json.loads((shared / "parity" / "expected" / f"{case}.json").read_text("utf-8"))
+    wanted = {k: v for k, v in expected["outputs"]["convert:bf16"]["metadata"].items() if k.startswith("tokenizer.")}
+    got = keys_of(case, tmp_path, shared, plain=False)
+    extra = {key: value["value"] for key, value in got.items() if key not in wanted}
+    assert extra == (SPM_EXTRA if case == "dflash_spm_llama" else {})
+    assert {key: value for key, value in got.items() if key in wanted} == wanted
+
+
+def keys_of(case: str, folder: Path, shared: Path, *, plain: bool) -> dict[str, Any]:
+    target, size = write_target(case, folder, shared)
+    drafter = json.loads((folder / "drafter" / "config.json").read_text("utf-8"))
+    mask = (drafter.get("dflash_config") or drafter).get("mask_token_id")
+    vocabulary = load_vocabulary(target, vocab_size=size, plain=plain, eagle3=case.startswith("eagle3"))
+    return {kv.name: summary(kv) for kv in vocabulary.keys(mask)}
 
 
 # a SentencePiece target without tokenizer.json: the reference loses these
