@@ -101,7 +101,8 @@ def _validation(runs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _usage(document: Mapping[str, Any], weights: Sequence[Mapping[str, Any]], target: TargetGguf | None) -> str:
     spec_type, n_max = document["spec_type"], document["n_max"]
-    name = weights[0]["path"]
+    # Q8_0 loses next to nothing, and a drafter is small: the one to show when there are several
+    name = next((f for f in weights if f["type"] == "Q8_0"), weights[0])["path"]
     where = "In the directory of the drafter"
     if target is None:
         where += f", with `{PLACEHOLDER}` standing for your GGUF of the target"

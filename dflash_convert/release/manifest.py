@@ -106,8 +106,8 @@ def _defect(document: Any) -> str | None:
 
 
 def plain_name(name: str) -> bool:
-    """A file name and nothing else: no folder, no way out of the package, nothing hidden."""
-    return bool(name) and name.isprintable() and not name.startswith(".") and not set(name) & set("/\\:")
+    """A file name and nothing else: no folder, no way out of the package, nothing hidden, no Markdown."""
+    return bool(name) and name.isprintable() and not name.startswith(".") and not set(name) & set("/\\:`|<>")
 
 
 def verify_manifest(directory: Path) -> list[Problem]:

@@ -1,0 +1,52 @@
+"""dflash-convert doctor"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dflash_convert.cli.common import json_option, verbosity_options
+
+if TYPE_CHECKING:
+    from dflash_convert.release.doctor import Report
+
+SIGN = {"ok": "ok", "note": "--", "warning": "!!", "error": "XX"}
+
+
+@click.command("doctor")
+@click.option("--llama-server", metavar="PATH", help="A llama-server to look at, beside those found.")
+@click.option("--offline", is_flag=True, help="Do not ask the Hub.")
+@json_option
+@verbosity_options
+def command(llama_server: str | None, offline: bool, as_json: bool, **given: Any) -> int:
+    """Show versions, engines and what they can draft, disk space and the Hub login.
+
+    Every problem comes with the one thing to do about it. Ends with 7 when no engine can run a pair (only
+    validate needs one), with 1 when Python or a package is missing or too old.
+    """
+    from dflash_convert.release.doctor import diagnose
+
+    report = diagnose(llama_server=llama_server, offline=offline)
+    if as_json:
+        findings = [{k: v for k, v in dataclasses.asdict(f).items() if k != "exit_code"} for f in report.findings]
+        click.echo(json.dumps({"schema": 1, "exit_code": report.exit_code, "findings": findings}, indent=1))
+    else:
+        click.echo(_table(report, quiet=given["quiet"]))
+    return report.exit_code
+
+
+def _table(report: Report, *, quiet: bool) -> str:
+    lines, area = [], ""
+    for finding in report.findings:
+        if quiet and finding.severity in ("ok", "note"):
+            continue
+        if finding.area != area:
+            area = finding.area
+            lines.append(area)
+        lines.append(f"  {SIGN[finding.severity]}  {finding.name:<18} {finding.value}")
+        if finding.cure:
+            lines.append(f"      {'':<18} -> {finding.cure}")
+    return "\n".join(lines)
