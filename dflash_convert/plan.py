@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dflash_convert.container.types import ALIGNMENT, BLOCK, KV, TensorType, tensor_nbytes, u32
@@ -150,8 +150,15 @@ def typed_by_recipe(
             fallbacks.append(
                 f"{plan.name} has rows of {plan.shape[-1]}: {kind.name} instead of {decision.fallback_from}"
             )
-        typed.append((plan, kind))
+        typed.append((replace(plan, shape=_ggml_shape(plan.shape)), kind))
     return typed, fallbacks, FTYPES[outtype]
+
+
+def _ggml_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """llama-quantize drops outer dimensions of 1 ([1, 320] becomes [320]), since ggml does not count them."""
+    while len(shape) > 1 and shape[0] == 1:
+        shape = shape[1:]
+    return shape
 
 
 def unquantized_type(plan: TensorPlan) -> TensorType:
