@@ -29,7 +29,7 @@ def is_gemma_style(document: Mapping[str, Any]) -> bool:
     """Spaces replaced and nothing prepended: what llama.cpp's ``gemma4`` model does."""
     normalizer = document.get("normalizer") or {}
     steps = normalizer.get("normalizers", [normalizer])
-    kinds = [step.get("type") for step in steps if isinstance(step, Mapping)]
+    kinds = [step.get("type") for step in steps if isinstance(step, Mapping)] if isinstance(steps, list) else []
     return "Replace" in kinds and "Prepend" not in kinds
 
 

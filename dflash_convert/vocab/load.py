@@ -26,6 +26,7 @@ SPM_NAMES = (
     "tokenizer.model.v2",
     "tokenizer.model.v1",
 )
+MAX_SIZE = 1 << 24  # tokens; the largest vocabulary in the field has 262,208
 
 
 def load_vocabulary(
@@ -44,6 +45,8 @@ def load_vocabulary(
     keys; without it, what the reference loses is added.  ``eagle3`` adds what the reference's Llama route
     adds.  Raises TokenizerError for files that cannot be used, UsageError for an unknown ``pre``.
     """
+    if not 0 < vocab_size <= MAX_SIZE:
+        raise TokenizerError(f"the drafter's vocab_size is {vocab_size}; it must be from 1 to {MAX_SIZE}")
     files = TokenizerFiles(target)
     request = Request(files, vocab_size, pre, tokenizer_model, plain, eagle3)
     request.config = files.optional_json("tokenizer_config.json")
@@ -63,7 +66,8 @@ def load_vocabulary(
         return jsonroute.load_byte_level(request, document, request.where("vocab.json"), from_json=False)
     raise TokenizerError(
         f"{target}: no tokenizer files; found {files.names()}, expected one of {EXPECTED}",
-        tip="Fetch the target's tokenizer files into this directory, or name the target's Hub repository instead.",
+        tip="Fetch the target's tokenizer files into this directory, or name the target's Hub repository instead; "
+        "a SentencePiece model from elsewhere goes with --tokenizer-model FILE or REPOSITORY.",
     )
 
 

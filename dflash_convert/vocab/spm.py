@@ -47,16 +47,15 @@ def read_pieces(data: bytes, where: Path | str) -> Pieces:
             f"{where}: not a SentencePiece model ({error})".splitlines()[0], tip="Fetch the file again."
         ) from error
     ids = range(processor.vocab_size())
+    try:
+        texts = [processor.IdToPiece(i) for i in ids]
+    except UnicodeDecodeError as error:
+        raise TokenizerError(f"{where}: a piece is not UTF-8", tip="Fetch the file again.") from error
     unigram, prefix = _model_kind(data)
     special = {kind: getattr(processor, f"{kind}_id")() for kind in ("bos", "eos", "unk", "pad")}
-    return Pieces(
-        [processor.IdToPiece(i) for i in ids],
-        [processor.GetScore(i) for i in ids],
-        [_type(processor, i) for i in ids],
-        unigram,
-        prefix,
-        {kind: tid for kind, tid in special.items() if tid >= 0},
-    )
+    named = {kind: tid for kind, tid in special.items() if tid >= 0}
+    scores, types = [processor.GetScore(i) for i in ids], [_type(processor, i) for i in ids]
+    return Pieces(texts, scores, types, unigram, prefix, named)
 
 
 def _type(processor: Any, tid: int) -> int:
@@ -136,7 +135,7 @@ def sentencepiece_tokens(pieces: Pieces, files: TokenizerFiles, config: Mapping[
     decoder = config.get("added_tokens_decoder")
     for key, entry in decoder.items() if isinstance(decoder, Mapping) else ():
         added = content(entry)
-        if added is None or not key.isdecimal():
+        if added is None or not isinstance(entry, Mapping) or not key.isdecimal():
             raise TokenizerError(f"tokenizer_config.json: added_tokens_decoder has a bad entry {key!r}")
         special = bool(entry.get("special")) or looks_special(added)
         kind = TokenType.CONTROL if special else TokenType.USER_DEFINED

@@ -41,18 +41,21 @@ def canonical(expression: str) -> str:
 def split_signature(pre_tokenizer: Mapping[str, Any] | None) -> Signature:
     """The expressions of a ``pre_tokenizer`` object in order; steps that never split leave no trace."""
     steps = (pre_tokenizer or {}).get("pretokenizers", [pre_tokenizer] if pre_tokenizer else [])
-    return tuple(text for step in steps if (text := _step(step)))
+    return tuple(text for step in (steps if isinstance(steps, list) else [steps]) if (text := _step(step)))
 
 
-def _step(step: Mapping[str, Any]) -> str:
+def _step(step: object) -> str:
+    if not isinstance(step, Mapping):
+        return repr(step)
     kind = step.get("type")
     if kind == "ByteLevel":
         return "ByteLevel" if step.get("use_regex", True) else ""
     if kind == "Digits":
         return r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
     if kind == "Split":
-        pattern = step.get("pattern") or {}
-        text = canonical(str(pattern.get("Regex", pattern.get("String", pattern))))
+        pattern = step.get("pattern")
+        text = pattern.get("Regex", pattern.get("String")) if isinstance(pattern, Mapping) else pattern
+        text = canonical(str(text))
         return "ByteLevel" if text in GPT2_SPELLINGS else text
     return str(kind)
 

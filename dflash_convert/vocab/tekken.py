@@ -55,6 +55,7 @@ def load_tekken(request: Request) -> Vocabulary:
     if not isinstance(config, Mapping):
         raise TokenizerError(f"{where}: the field config is missing")
     reserved = _count(config, "default_num_special_tokens", where)
+    check_size(reserved, request.size, where)
     tokens = _ranked(data.get("vocab"), _count(config, "default_vocab_size", where) - reserved, where)
     special = _special(data.get("special_tokens"), reserved, where)
     count = reserved + len(tokens)

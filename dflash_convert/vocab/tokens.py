@@ -75,8 +75,6 @@ def check_vocab(vocab: object, where: str) -> dict[str, int]:
 
 def check_size(highest: int, size: int, where: str) -> None:
     """The drafter's vocabulary must hold every id of the target's tokenizer."""
-    if size <= 0:
-        raise TokenizerError(f"the drafter's vocab_size is {size}; it must be positive")
     if highest >= size:
         raise TokenizerError(
             f"{where}: token id {highest} does not fit the drafter's vocab_size {size}",

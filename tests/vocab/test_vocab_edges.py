@@ -85,7 +85,7 @@ def test_ids_beyond_vocab_size(base: Path, tmp_path: Path) -> None:
         load_vocabulary(base, vocab_size=320)
     assert caught.value.tip is not None
     assert "target that the drafter was trained for" in caught.value.tip
-    with pytest.raises(TokenizerError, match="must be positive"):
+    with pytest.raises(TokenizerError, match="it must be from 1 to"):
         load_vocabulary(base, vocab_size=0)
 
 
