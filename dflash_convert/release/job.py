@@ -1,0 +1,246 @@
+"""One job of a batch: convert, check, verify and validate one pair in one type, each step this same program.
+
+A finished job leaves ``job.json``: a key over everything that went in and the hash of everything that came out.
+As long as both still hold, running the job again does nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from dflash_convert import __version__
+from dflash_convert.errors import InputError, OutputError
+from dflash_convert.release.facts import sha256_of
+from dflash_convert.release.plan import Job, Pair
+
+RECORD = "job.json"
+SCHEMA = 1
+Status = Literal["done", "skipped", "failed", "blocked"]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a job or a package; ``step`` is the one that failed."""
+
+    name: str
+    status: Status
+    exit_code: int = 0
+    step: str | None = None
+    message: str | None = None
+    file: str | None = None
+    sha256: str | None = None
+    acceptance: float | None = None
+    mean_length: float | None = None
+
+
+@dataclass(frozen=True)
+class StepResult:
+    exit_code: int
+    stdout: str
+    message: str
+
+
+def program(*arguments: str) -> list[str]:
+    """A call of this program with the same Python, wherever it is installed."""
+    return [sys.executable, "-m", "dflash_convert", *arguments]
+
+
+def run_step(arguments: Sequence[str], say: Say) -> StepResult:
+    """Run one command of this program; its stderr is passed on when it has ended."""
+    done = subprocess.run(
+        program(*arguments), stdin=subprocess.DEVNULL, capture_output=True, check=False, env=child_environment()
+    )
+    errors = done.stderr.decode("utf-8", "replace")
+    for line in errors.splitlines():
+        say(line)
+    return StepResult(
+        done.returncode if done.returncode >= 0 else 1, done.stdout.decode("utf-8", "replace"), last_error(errors)
+    )
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of a child, which must import the same program."""
+    root = str(Path(__file__).resolve().parents[2])
+    paths = [root, *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p)]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "NO_COLOR": "1"}
+
+
+def last_error(text: str) -> str:
+    """The sentence of the last ERROR line, else the last line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line.removeprefix("ERROR ") for line in lines if line.startswith("ERROR ")]
+    return (errors or lines or ["it ended without a message"])[-1]
+
+
+def run_job(job: Job, say: Say, *, force: bool = False, threads: int | None = None) -> Outcome:
+    """Do what is still to be done of ``job``. Two runs of one job at a time do no harm: every file appears whole."""
+    key = job_key(job)
+    finished = None if force else read_record(job.directory, key)
+    if finished is not None:
+        return _outcome(job, "skipped", finished)
+    try:
+        job.directory.mkdir(parents=True, exist_ok=True)
+        (job.directory / RECORD).unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(f"{job.directory} cannot be made: {error.strerror}") from None
+    converted = _run(job, "convert", _convert(job, threads), None, say)
+    if isinstance(converted, Outcome):
+        return converted
+    gguf = Path(json.loads(converted)[0]["path"])
+    steps = _proofs(job.pair, gguf)
+    for step, (arguments, report) in steps.items():
+        done = _run(job, step, arguments, report, say)
+        if isinstance(done, Outcome):
+            return done
+    files = [gguf.name, *(report for _, report in steps.values())]
+    record = {
+        "schema": SCHEMA,
+        "kind": "job",
+        "job": job.name,
+        "key": key,
+        "gguf": gguf.name,
+        "files": {name: sha256_of(job.directory / name) for name in files},
+    }
+    write_whole(job.directory / RECORD, json.dumps(record, indent=1) + "\n")
+    return _outcome(job, "done", record)
+
+
+def _proofs(pair: Pair, gguf: Path) -> dict[str, tuple[list[str], str]]:
+    """The steps behind the conversion: their commands and the reports they leave."""
+    drafter, target = _local(pair.drafter, "drafter"), _local(pair.target, "target")
+    check = ["check", str(gguf), pair.target_gguf or target, "--json", *_option("--n-max", pair.n_max)]
+    verify = ["verify", str(gguf), drafter, "--target-model-dir", target, "--json"]
+    steps = {"check": (check, "check.json"), "verify": (verify, "verify.json")}
+    if pair.target_gguf:
+        steps["validate"] = (_validate(pair, gguf), "validation.json")
+    return steps
+
+
+def _run(job: Job, step: str, arguments: list[str], report: str | None, say: Say) -> str | Outcome:
+    """A step's output, which also becomes the file ``report``; an Outcome when the step failed."""
+    say(f"{job.name}: {step}")
+    done = run_step(arguments, say)
+    if report and done.stdout:
+        write_whole(job.directory / report, done.stdout)
+    if done.exit_code:
+        return Outcome(job.name, "failed", done.exit_code, step, done.message)
+    return done.stdout
+
+
+def _convert(job: Job, threads: int | None) -> list[str]:
+    pair = job.pair
+    call = ["convert", pair.drafter, "--target-model-dir", pair.target, "-t", job.type, "-o", str(job.directory)]
+    for option, value in (
+        ("--target-name", pair.target_name),
+        ("--model-name", pair.model_name),
+        ("--pre", pair.pre),
+        ("--threads", threads),
+    ):
+        call += _option(option, value)
+    return [*call, "--json", "--force"]
+
+
+def _validate(pair: Pair, gguf: Path) -> list[str]:
+    call = ["validate", str(gguf), str(pair.target_gguf), "--json"]
+    for option, value in (
+        ("--prompts", pair.prompts),
+        ("--n-max", pair.n_max),
+        ("--min-acceptance", pair.min_acceptance),
+        ("--min-mean-length", pair.min_mean_length),
+        ("--llama-server", pair.llama_server),
+    ):
+        call += _option(option, value)
+    return [*call, *pair.validate]
+
+
+def _option(name: str, value: object) -> list[str]:
+    return [] if value is None else [name, str(value)]
+
+
+def _local(spec: str, role: Literal["drafter", "target"]) -> str:
+    """The directory of a drafter or target, which for a Hub id is the cache's."""
+    if Path(spec).exists():
+        return spec
+    from dflash_convert.hub import resolve_drafter, resolve_target
+
+    return str((resolve_drafter if role == "drafter" else resolve_target)(spec).path)
+
+
+def job_key(job: Job) -> str:
+    """A hash over all that decides the result: options, program version, and the bytes of every local input.
+
+    A Hub id counts as it is written: pin it with ``@revision`` when the repository may change.
+    """
+    pair = job.pair
+    places = {"drafter": pair.drafter, "target": pair.target, "target_gguf": pair.target_gguf, "prompts": pair.prompts}
+    options = {name: value for name, value in asdict(pair).items() if name not in ("types", *places)}
+    inputs = {role: _digest(place) for role, place in places.items() if place}
+    document = {"version": __version__, "type": job.type, "options": options, "inputs": inputs}
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _digest(place: str) -> Any:
+    path = Path(place)
+    try:
+        if path.is_dir():
+            return {entry.name: sha256_of(entry) for entry in sorted(path.iterdir()) if entry.is_file()}
+        if path.is_file():
+            return sha256_of(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    if path.is_absolute():
+        raise InputError(f"{path}: no such file")
+    return place
+
+
+def read_record(directory: Path, key: str) -> dict[str, Any] | None:
+    """The record of a finished job whose inputs and outputs are unchanged, else None."""
+    try:
+        record = json.loads((directory / RECORD).read_text(encoding="utf-8"))
+        if record["schema"] != SCHEMA or record["key"] != key:
+            return None
+        for name, digest in record["files"].items():
+            if sha256_of(directory / name) != digest:
+                return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return dict(record)
+
+
+def _outcome(job: Job, status: Status, record: Mapping[str, Any]) -> Outcome:
+    name = record["gguf"]
+    total: Mapping[str, Any] = {}
+    if "validation.json" in record["files"]:
+        total = json.loads((job.directory / "validation.json").read_text(encoding="utf-8"))["total"]
+    return Outcome(
+        job.name,
+        status,
+        file=str(job.directory / name),
+        sha256=record["files"][name],
+        acceptance=total.get("acceptance"),
+        mean_length=total.get("mean_length"),
+    )
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a small file so that it is there whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.replace(path)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)

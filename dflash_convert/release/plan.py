@@ -1,0 +1,182 @@
+"""``release.toml``: many pairs and types, as independent jobs.
+
+::
+
+    out = "out/release"                 # relative to this file
+    types = ["Q8_0", "Q4_0"]            # what every pair gets, unless it says otherwise
+
+    [[pair]]
+    name = "tiny-js"                    # directory name; default: the target's name
+    drafter = "fixtures/tiny-js/drafter"        # a directory (relative to this file) or a Hub id
+    target = "fixtures/tiny-js/target"
+    target_gguf = "fixtures/tiny-js/target-bf16.gguf"   # then the pair is validated
+
+Other keys of a pair, each allowed at the top for all pairs: ``target_name``, ``model_name``, ``pre``, ``license``,
+``drafter_repo``, ``target_repo``, ``n_max``, ``prompts``, ``min_acceptance``, ``min_mean_length``,
+``llama_server``, ``validate`` (more arguments of the validate command) and ``package_target`` (the target GGUF that
+the card names, when it is not ``target_gguf``).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from dflash_convert.errors import ConfigError, UsageError
+from dflash_convert.release.manifest import plain_name
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MAX_FILE = 1 << 20  # bytes of a release.toml
+TEXTS = ("target_name", "model_name", "pre", "license", "drafter_repo", "target_repo", "package_target")
+PLACES = ("target_gguf", "prompts", "llama_server")
+NUMBERS = ("min_acceptance", "min_mean_length")
+COMMON = (*TEXTS, *PLACES, *NUMBERS, "n_max", "types", "validate")
+OWN = ("name", "drafter", "target")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One drafter and its target. Places are absolute paths, or Hub ids as written."""
+
+    name: str
+    drafter: str
+    target: str
+    types: tuple[str, ...]
+    target_name: str | None = None
+    model_name: str | None = None
+    pre: str | None = None
+    license: str | None = None
+    drafter_repo: str | None = None
+    target_repo: str | None = None
+    package_target: str | None = None
+    target_gguf: str | None = None
+    prompts: str | None = None
+    llama_server: str | None = None
+    n_max: int | None = None
+    min_acceptance: float | None = None
+    min_mean_length: float | None = None
+    validate: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Job:
+    """One pair in one type: ``name`` is ``PAIR/TYPE``, ``directory`` is where its files go."""
+
+    pair: Pair
+    type: str
+    directory: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.pair.name}/{self.type}"
+
+
+@dataclass(frozen=True)
+class Release:
+    """A read release.toml: ``out`` holds ``jobs/PAIR/TYPE`` and ``packages/PAIR``."""
+
+    path: Path
+    out: Path
+    pairs: tuple[Pair, ...]
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        return tuple(Job(p, t, self.out / "jobs" / p.name / t) for p in self.pairs for t in p.types)
+
+    def job(self, name: str) -> Job:
+        """A job by its name or its number, counted from 0 in the order of the file."""
+        jobs = self.jobs
+        if name.isdecimal() and int(name) < len(jobs):
+            return jobs[int(name)]
+        for job in jobs:
+            if job.name.lower() == name.lower():
+                return job
+        shown = ", ".join(job.name for job in jobs[:5]) + (", …" if len(jobs) > 5 else "")
+        raise UsageError(f"{self.path.name} has no job {name}", tip=f"jobs 0 to {len(jobs) - 1}: {shown}")
+
+
+def read_release(path: Path) -> Release:
+    """Read and check all of a release.toml; ConfigError names the first defect."""
+    try:
+        if path.stat().st_size > MAX_FILE:
+            raise ConfigError(f"{path} is larger than {MAX_FILE >> 20} MiB")
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    base = path.resolve().parent
+    _known(path.name, document, ("out", "pair", *COMMON))
+    tables = document.get("pair")
+    if not isinstance(tables, list) or not tables or not all(isinstance(t, dict) for t in tables):
+        raise ConfigError(f"{path.name} has no [[pair]]", tip="give each pair a [[pair]] with drafter and target")
+    shared = {key: value for key, value in document.items() if key in COMMON}
+    pairs = tuple(_pair(f"{path.name}: pair {i + 1}", base, {**shared, **t}) for i, t in enumerate(tables))
+    names = [pair.name.lower() for pair in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{path.name}: two pairs are named {name}", tip='tell them apart with name = "…"')
+    out = _typed(path.name, document, "out", str) or "out/release"
+    return Release(path.resolve(), base / out, pairs)
+
+
+def _known(where: str, table: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
+    unknown = [key for key in table if key not in allowed]
+    if unknown:
+        raise ConfigError(f"{where}: unknown key {unknown[0]}", tip="known: " + ", ".join(allowed))
+
+
+def _pair(where: str, base: Path, table: Mapping[str, Any]) -> Pair:
+    _known(where, table, (*OWN, *COMMON))
+    values: dict[str, Any] = {}
+    for key in (*OWN, *TEXTS, *PLACES):
+        values[key] = _typed(where, table, key, str)
+    for key in NUMBERS:
+        values[key] = _typed(where, table, key, (int, float))
+    values["n_max"] = _typed(where, table, "n_max", int)
+    if values["n_max"] is not None and values["n_max"] < 1:
+        raise ConfigError(f"{where}: n_max must be at least 1")
+    values["types"] = tuple(dict.fromkeys(t.upper() for t in _strings(where, table, "types")))
+    values["validate"] = tuple(_strings(where, table, "validate"))
+    for key in ("drafter", "target"):
+        if values[key] is None:
+            raise ConfigError(f"{where} has no {key}")
+        values[key] = _place(base, values[key])
+    for key in PLACES:
+        if values[key] is not None:
+            values[key] = str(base / values[key])
+    if not values["types"]:
+        raise ConfigError(f"{where} has no types", tip='for example types = ["Q8_0"]')
+    if values["validate"] and not values["target_gguf"]:
+        raise ConfigError(f"{where} has validate, but no target_gguf to validate with")
+    values["name"] = values["name"] or values["target_name"] or Path(values["target"].partition("@")[0]).name
+    for name in (values["name"], *values["types"]):
+        if not plain_name(name) or any(c.isspace() for c in name):
+            raise ConfigError(f"{where}: {name!r} cannot be a directory name", tip='give the pair a plain name = "…"')
+    return Pair(**{field.name: values[field.name] for field in fields(Pair)})
+
+
+def _place(base: Path, text: str) -> str:
+    """An existing directory as an absolute path; anything else stays as it is (a Hub id)."""
+    return str(base / text) if (base / text).exists() else text
+
+
+def _typed(where: str, table: Mapping[str, Any], key: str, kind: type | tuple[type, ...]) -> Any:
+    value = table.get(key)
+    if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+        raise ConfigError(f"{where}: {key} is {value!r}, which is not {'text' if kind is str else 'a number'}")
+    return value
+
+
+def _strings(where: str, table: Mapping[str, Any], key: str) -> list[str]:
+    value = table.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        raise ConfigError(f"{where}: {key} must be a list of texts")
+    return value
