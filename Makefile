@@ -1,10 +1,12 @@
 # make demo: set up, convert the bundled pair and run it.   make test: set up and pass every check.
+# make release: a checked package of any pair; the variables are described at "Pipeline" below.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= out
 
 .PHONY: demo test lint format fuzz bench clean
+.PHONY: convert quantize check verify validate package release FORCE
 
 $(BIN)/dflash-convert: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -17,7 +19,7 @@ demo: $(BIN)/dflash-convert
 		-t q8_0 -t q4_0 -o $(OUT)/demo --force
 	for type in Q8_0 Q4_0; do \
 		$(BIN)/dflash-convert validate $(OUT)/demo/dflash-tiny-js-$$type.gguf fixtures/tiny-js/target-bf16.gguf \
-			--prompts fixtures/tiny-js/prompts.jsonl --n-max 7 --html $(OUT)/demo/report-$$type.html || exit $$?; \
+			--prompts fixtures/tiny-js/prompts.jsonl --n-max 7 --quick --html $(OUT)/demo/report-$$type.html || exit $$?; \
 	done
 	@echo "reports: $(abspath $(OUT))/demo/report-Q8_0.html $(abspath $(OUT))/demo/report-Q4_0.html"
 
@@ -32,6 +34,86 @@ lint: $(BIN)/dflash-convert
 format: $(BIN)/dflash-convert
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Pipeline: convert -> quantize -> check, verify, validate -> package -> release, each target with all before it.
+#   DRAFTER, TARGET   directories or Hub ids     TARGET_NAME  the target's name in file names
+#   TYPES             encodings to release       TARGET_GGUF  the target to validate with; empty: do not validate
+#   N_MAX             draft length               MIN_ACCEPTANCE  required share of accepted drafts, 0 to 1
+#   PACKAGE_OPTIONS, VALIDATE_OPTIONS   more arguments of the two commands     OUT  where everything goes
+# A step runs again when its inputs or its own variables changed. Safe under -j; validations run one at a time,
+# so that they do not slow each other down.
+DRAFTER ?= fixtures/tiny-js/drafter
+TARGET ?= fixtures/tiny-js/target
+TARGET_GGUF ?= $(if $(filter fixtures/tiny-js/target,$(TARGET)),fixtures/tiny-js/target-bf16.gguf)
+TARGET_NAME ?= $(if $(filter fixtures/tiny-js/target,$(TARGET)),tiny-js,$(notdir $(firstword $(subst @, ,$(TARGET)))))
+TYPES ?= Q8_0 Q4_0
+N_MAX ?=
+MIN_ACCEPTANCE ?=
+PACKAGE_OPTIONS ?=
+VALIDATE_OPTIONS ?= --quick $(if $(filter fixtures/tiny-js/target,$(TARGET)),--prompts fixtures/tiny-js/prompts.jsonl)
+
+DFLASH ?= $(BIN)/dflash-convert
+TOOL := $(if $(filter $(BIN)/dflash-convert,$(DFLASH)),$(DFLASH))
+WORK := $(OUT)/work/$(TARGET_NAME)
+PACKAGE := $(OUT)/release/$(TARGET_NAME)
+BASE := $(WORK)/base.gguf
+DRAFTER_FILES := $(wildcard $(DRAFTER)/*.json $(DRAFTER)/*.safetensors $(DRAFTER)/README.md)
+TARGET_FILES := $(wildcard $(TARGET)/*.json $(TARGET)/*.model $(TARGET)/*.jinja $(TARGET)/*.txt)
+gguf = $(WORK)/dflash-$(TARGET_NAME)-$(1).gguf
+GGUFS := $(foreach type,$(TYPES),$(call gguf,$(type)))
+CHECKED := $(WORK)/check.json
+VERIFIED := $(TYPES:%=$(WORK)/verify-%.json)
+VALIDATED := $(if $(TARGET_GGUF),$(TYPES:%=$(WORK)/validate-%.json))
+
+convert: $(BASE)
+quantize: $(GGUFS)
+check: $(CHECKED)
+verify: $(VERIFIED)
+validate: $(VALIDATED)
+package: $(PACKAGE)/SHA256SUMS
+release: package
+	$(DFLASH) package --check $(PACKAGE)
+
+# what a step was last run with: rewritten, and so newer, only when that changed
+define settings
+$(WORK)/.$(1): FORCE
+	@mkdir -p $$(@D)
+	@echo '$(2)' | cmp -s - $$@ || echo '$(2)' > $$@
+endef
+$(eval $(call settings,convert,$(DRAFTER) $(TARGET) $(TARGET_NAME)))
+$(eval $(call settings,check,$(TARGET_GGUF) $(N_MAX)))
+$(eval $(call settings,validate,$(TARGET_GGUF) $(N_MAX) $(MIN_ACCEPTANCE) $(VALIDATE_OPTIONS)))
+$(eval $(call settings,package,$(TYPES) $(TARGET_GGUF) $(N_MAX) $(PACKAGE_OPTIONS)))
+
+# the drafter in its own precision; reports appear whole, by a rename
+$(BASE): $(DRAFTER_FILES) $(TARGET_FILES) $(WORK)/.convert | $(TOOL)
+	$(DFLASH) convert $(DRAFTER) --target-model-dir $(TARGET) --target-name $(TARGET_NAME) -o $@ --force
+
+$(GGUFS): $(call gguf,%): $(BASE)
+	$(DFLASH) quantize $< $@ $* --force
+
+$(CHECKED): $(BASE) $(TARGET_GGUF) $(WORK)/.check
+	$(DFLASH) check $< $(or $(TARGET_GGUF),$(TARGET)) $(if $(N_MAX),--n-max $(N_MAX)) --json > $@.new
+	mv $@.new $@
+
+$(VERIFIED): $(WORK)/verify-%.json: $(call gguf,%)
+	$(DFLASH) verify $< $(DRAFTER) --target-model-dir $(TARGET) --json > $@.new
+	mv $@.new $@
+
+$(VALIDATED): $(WORK)/validate-%.json: $(call gguf,%) $(TARGET_GGUF) $(WORK)/.validate | $(CHECKED)
+	$(DFLASH) validate $< $(TARGET_GGUF) $(if $(N_MAX),--n-max $(N_MAX)) \
+		$(if $(MIN_ACCEPTANCE),--min-acceptance $(MIN_ACCEPTANCE)) $(VALIDATE_OPTIONS) --json > $@.new
+	mv $@.new $@
+
+# one validation after the other
+before = $(if $(filter-out $(1),$(firstword $(2))),$(firstword $(2)) $(call before,$(1),$(wordlist 2,$(words $(2)),$(2))))
+$(foreach type,$(if $(TARGET_GGUF),$(TYPES)),$(eval \
+	$(WORK)/validate-$(type).json: | $(patsubst %,$(WORK)/validate-%.json,$(lastword $(call before,$(type),$(TYPES))))))
+
+$(PACKAGE)/SHA256SUMS: $(GGUFS) $(CHECKED) $(VERIFIED) $(VALIDATED) $(WORK)/.package
+	@mkdir -p $(dir $(PACKAGE))
+	$(DFLASH) package $(GGUFS) --out $(PACKAGE) $(VALIDATED:%=--validation %) \
+		$(if $(TARGET_GGUF),--target-gguf $(TARGET_GGUF)) $(if $(N_MAX),--n-max $(N_MAX)) $(PACKAGE_OPTIONS) --force
 
 clean:
 	rm -rf $(VENV) $(OUT) build dist *.egg-info
