@@ -103,7 +103,7 @@ def prepare(drafter: Source, target: Source, options: Options) -> Conversion:
     )
     tokenizer = vocabulary.keys(description.mask_token_id)
     target_name = options.target_name or target.name
-    extra = [] if options.plain else provenance_keys(drafter, target, target_name, description)
+    extra = [] if options.plain else provenance_keys(drafter, target, target_name, description, vocabulary)
     files = []
     for outtype in dict.fromkeys(resolve_outtype(o, description.tensors) for o in options.outtypes):
         files.append(plan_file(description, outtype, general, tokenizer, extra, options.types))
@@ -118,7 +118,9 @@ def _target_config(directory: Path) -> dict[str, object]:
         raise ConfigError(f"target: {error}", tip=error.tip) from None
 
 
-def provenance_keys(drafter: Source, target: Source, target_name: str, description: Description) -> list[KV]:
+def provenance_keys(
+    drafter: Source, target: Source, target_name: str, description: Description, vocabulary: Vocabulary
+) -> list[KV]:
     """What the file was made from and for; same inputs give the same keys on every machine."""
     keys = [
         string("dflash_convert.version", __version__),
@@ -131,10 +133,9 @@ def provenance_keys(drafter: Source, target: Source, target_name: str, descripti
             keys.append(string(f"dflash_convert.{role}.repository", source.repository))
         if source.revision:
             keys.append(string(f"dflash_convert.{role}.revision", source.revision))
-    for name in ("tokenizer.json", "tokenizer.model", "tekken.json", "tiktoken.model"):
-        if (target.path / name).is_file():
-            keys.append(string("dflash_convert.target.tokenizer_sha256", _sha256(target.path / name)))
-            break
+    for name, digest in sorted(vocabulary.files.items()):
+        if name.startswith("token") or name.endswith(("tekken.json", ".model", ".tiktoken", "merges.txt")):
+            keys.append(string(f"dflash_convert.target.files.{name}", digest))
     if description.taps:
         keys.append(array("dflash_convert.source_taps", ValueType.INT32, [t - 1 for t in description.taps]))
     return keys

@@ -19,6 +19,7 @@ from dflash_convert.cli.common import (
 
 if TYPE_CHECKING:
     from dflash_convert.convert import Conversion, Source, Written
+    from dflash_convert.hub import Resolved
 
 
 @click.command("convert")
@@ -47,6 +48,7 @@ def command(drafter: str, target: str | None, **given: Any) -> None:
     """
     from dflash_convert import convert
     from dflash_convert.errors import UsageError
+    from dflash_convert.vocab.twin import find_tokenizer_model
 
     if target is None:
         raise UsageError(
@@ -54,16 +56,20 @@ def command(drafter: str, target: str | None, **given: Any) -> None:
             tip="give the directory or Hub id of the model this drafter was trained for, for example Qwen/Qwen3-8B",
         )
     quiet = given["quiet"]
+    drafter_source, _ = _resolve("drafter", drafter, quiet)
+    target_source, found = _resolve("target", target, quiet)
+    tokenizer_model, notes = find_tokenizer_model(found, given["tokenizer_model"])
+    show_notes(notes, quiet=quiet)
     options = convert.Options(
         outtypes=given["outtypes"],
         types=given["types"],
         model_name=given["model_name"],
         target_name=given["target_name"],
         pre=given["pre"],
-        tokenizer_model=given["tokenizer_model"] and Path(given["tokenizer_model"]),
+        tokenizer_model=tokenizer_model,
         plain=given["plain"],
     )
-    conversion = convert.prepare(_source("drafter", drafter, quiet), _source("target", target, quiet), options)
+    conversion = convert.prepare(drafter_source, target_source, options)
     paths = convert.output_paths(conversion, given["output"])
     if given["dry_run"]:
         _print_plan(conversion, paths, given["as_json"])
@@ -77,7 +83,7 @@ def command(drafter: str, target: str | None, **given: Any) -> None:
             click.echo(one.path)
 
 
-def _source(role: str, spec: str, quiet: bool) -> Source:
+def _resolve(role: str, spec: str, quiet: bool) -> tuple[Source, Resolved]:
     """A directory or Hub id as a local source; what was fetched is said."""
     from dflash_convert import hub
     from dflash_convert.convert import Source
@@ -85,8 +91,7 @@ def _source(role: str, spec: str, quiet: bool) -> Source:
     resolve = hub.resolve_drafter if role == "drafter" else hub.resolve_target
     found = resolve(spec, progress=progress_wanted(quiet))
     show_notes(found.notes, quiet=quiet)
-    repository = found.repo if not found.subfolder else f"{found.repo}/{found.subfolder}"
-    return Source(found.path, repository, found.revision)
+    return Source(found.path, found.name if found.repo else None, found.revision), found
 
 
 def _write(conversion: Conversion, paths: list[Path], given: dict[str, Any]) -> list[Written]:
