@@ -17,9 +17,11 @@ from typing import Any
 from dflash_convert.errors import CheckpointError, ConfigError
 
 INDEX = "model.safetensors.index.json"
-MAX_HEADER = 100_000_000  # bytes, the limit of the safetensors format itself
-MAX_JSON = 200_000_000
+MAX_HEADER = 32_000_000  # bytes; the format allows 100 MB, the largest in the field (92,000 experts) needs 12 MB
+MAX_JSON = 64_000_000  # bytes; the largest file read this way is Gemma's tokenizer.json, 33 MB
+MAX_ITEMS = 4_000_000  # lists, objects and commas, which bound what parsing allocates; Gemma's tokenizer has 2 million
 MAX_DIMS = 8
+MAX_FILE_NAME = 255  # bytes
 
 DTYPE_BYTES = {
     "BOOL": 1,
@@ -87,7 +89,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object; ConfigError for anything else, for NaN constants, repeated keys and deep nesting."""
     try:
         if path.stat().st_size > MAX_JSON:
-            raise ConfigError(f"{path.name} is larger than {MAX_JSON // 1_000_000} MB")
+            raise ConfigError(f"{path.name}: larger than {MAX_JSON // 1_000_000} MB")
         value = parse_json(path.read_bytes(), path.name)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
@@ -108,6 +110,8 @@ def parse_json(data: bytes, name: str) -> dict[str, Any]:
     def constant(text: str) -> Any:
         raise ConfigError(f"{name}: {text} is not a number that JSON allows")
 
+    if sum(map(data.count, (b"{", b"[", b","))) > MAX_ITEMS:
+        raise ConfigError(f"{name}: more than {MAX_ITEMS:,} items")
     try:
         value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=pairs, parse_constant=constant)
     except UnicodeDecodeError:
@@ -145,7 +149,7 @@ def _from_index(directory: Path, index: Path) -> dict[str, SourceTensor]:
         raise CheckpointError(f"{index.name}: weight_map is missing or does not map names to files")
     files = sorted(set(weight_map.values()))
     for name in files:
-        if not name or Path(name).name != name or name in (".", "..") or "\\" in name:
+        if not _is_plain_name(name):
             raise CheckpointError(f"{index.name}: {name!r} is not a file name inside the checkpoint's directory")
     missing = [name for name in files if not (directory / name).is_file()]
     if missing:
@@ -160,6 +164,15 @@ def _from_index(directory: Path, index: Path) -> dict[str, SourceTensor]:
     if extra:
         raise CheckpointError(f"{index.name} does not list tensor {extra[0]!r} of {tensors[extra[0]].file.name}")
     return tensors
+
+
+def _is_plain_name(name: str) -> bool:
+    """A file of this directory: an index must not reach outside of it, on any system."""
+    try:
+        length = len(os.fsencode(name))
+    except UnicodeEncodeError:
+        return False
+    return 0 < length <= MAX_FILE_NAME and name not in (".", "..") and not set(name) & set("/\\:\0")
 
 
 def _without_index(directory: Path) -> list[Path]:
@@ -210,15 +223,19 @@ def read_safetensors(path: Path) -> dict[str, SourceTensor]:
                 tip = "a Git LFS pointer: run git lfs pull" if prefix.startswith(b"version ") else "finish the download"
                 raise CheckpointError(f"{path.name}: not a safetensors file ({size} bytes)", tip=tip)
             length = int.from_bytes(prefix, "little")
-            if length > min(MAX_HEADER, size - 8):
+            if length > size - 8:
                 raise CheckpointError(f"{path.name}: header length {length} in a file of {size} bytes")
+            if length > MAX_HEADER:
+                raise CheckpointError(f"{path.name}: a header of {length} bytes, more than {MAX_HEADER // 10**6} MB")
             try:
                 header = parse_json(file.read(length), f"{path.name} (header)")
             except ConfigError as error:
                 raise CheckpointError(str(error), tip=error.tip) from None
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
-    header.pop("__metadata__", None)
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise CheckpointError(f"{path.name}: __metadata__ does not map names to texts")
     start = 8 + length
     tensors = [_entry(path, name, entry, start, size) for name, entry in header.items()]
     _check_cover(path, tensors, start, size)

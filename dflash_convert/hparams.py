@@ -12,6 +12,7 @@ from dflash_convert.notes import Note
 
 T = TypeVar("T")
 U32_MAX = (1 << 32) - 1
+F32_MAX = 3.4028234e38
 
 
 class Config:
@@ -62,8 +63,10 @@ class Config:
         name, value = self.raw_value(*names)
         if value is None:
             return None
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
             raise self.fail(name, value, "a number")
+        if not abs(value) <= F32_MAX:  # neither infinite nor NaN nor more than a file can hold
+            raise self.fail(name, value, "a number that float32 can hold")
         return float(value)
 
     def boolean(self, *names: str) -> bool | None:
