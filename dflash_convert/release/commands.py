@@ -43,7 +43,7 @@ def parse_target(text: str | None) -> TargetGguf | None:
 def program_call(program: str, target: TargetGguf | None, drafter: str, spec_type: str, n_max: int | None) -> str:
     """A ``llama-server`` or ``llama-cli`` call, quoted for a shell and broken into lines."""
     model = (target or TargetGguf(PLACEHOLDER)).arguments
-    parts = [[program, *model], ["--spec-draft-model", drafter, "--spec-type", spec_type]]
+    parts = [[program, *model], ["-md", drafter, "--spec-type", spec_type]]
     last = ["--spec-draft-n-max", str(n_max)] if n_max else []
     parts.append([*last, "-fa", "on"])
     return " \\\n  ".join(shlex.join(part) for part in parts)

@@ -116,13 +116,15 @@ def verify_manifest(directory: Path) -> list[Problem]:
     Raises :class:`ConfigError` when there is no readable manifest to verify against.
     """
     document = read_manifest(directory)
-    listed = {entry["path"]: entry for entry in document["files"]}
+    options = document.get("options")
+    beside = options.get("target_gguf") if isinstance(options, dict) else None  # the card says to put it there
+    expected = {*(entry["path"] for entry in document["files"]), MANIFEST, SUMS, *FOREIGN, beside}
     problems: list[Problem] = []
     for entry in document["files"]:
         problems += _file_problems(directory, entry, document)
     problems += _sums_problems(directory, document)
     for path in sorted(directory.iterdir()):
-        if path.name not in listed and path.name not in (MANIFEST, SUMS, *FOREIGN) and not _hidden_folder(path):
+        if path.name not in expected and not _hidden_folder(path):
             problems.append(Problem(path.name, "is not in the manifest"))
     return problems
 

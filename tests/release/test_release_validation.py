@@ -1,0 +1,119 @@
+"""What a package takes from validation reports."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from release_tools import tree
+
+from dflash_convert.engine.trace import EngineInfo
+from dflash_convert.errors import ConfigError, UsageError, ValidationError
+from dflash_convert.release.manifest import verify_manifest
+from dflash_convert.release.package import PackageOptions, build_package
+from dflash_convert.release.publish import plan_upload
+from dflash_convert.validation.result import (
+    NO_FIGURES,
+    FileFacts,
+    PromptResult,
+    Settings,
+    Thresholds,
+    ValidationResult,
+    Verdict,
+)
+
+
+def report(gguf: Path, verdict: Verdict = "healthy", *, speed: float = 100.0, hashed: bool = True) -> ValidationResult:
+    figures = dataclasses.replace(
+        NO_FIGURES, drafted=1807, accepted=869, acceptance=0.480908, mean_length=4.29, identical=True,
+        tokens_per_second=speed, speedup=speed / 80,
+    )  # fmt: skip
+    prompt = PromptResult(
+        name="p", set="s", prompt="x", n_predict=8, seed=None, sent="x", tokens=(1,), text="y", baseline_text="y",
+        divergence=None, figures=figures,
+    )  # fmt: skip
+    settings = Settings(
+        n_max=7, n_max_requested=(), n_max_cap=7, context=4096, long_context=None, temperature=1.0, top_p=1.0, top_k=0,
+        seed=1, thinking=None, prompt_sets=(), threads=None, gpu_layers=None, device=None, draft_device=None,
+        extra_args=(), draft_cache_type="f16", started_at=f"at {speed}", seconds=speed,
+    )  # fmt: skip
+    digest = hashlib.sha256(gguf.read_bytes()).hexdigest()
+    return ValidationResult(
+        verdict=verdict,
+        reasons=(f"{speed} tokens/s",),
+        warnings=(),
+        exit_code=0,
+        engine=EngineInfo("embedded", "/somewhere", "4242"),
+        drafter=FileFacts(str(gguf), gguf.stat().st_size, "dflash", "d", "Q8_0", sha256=(digest,) if hashed else ()),
+        target=FileFacts("/somewhere/T-BF16.gguf", 5, "qwen3", "t", "BF16"),
+        thresholds=Thresholds(min_acceptance=0.4, recorded_at=f"at {speed}"),
+        settings=settings,
+        total=figures,
+        prompts=(prompt,),
+    )
+
+
+def save(result: ValidationResult, path: Path) -> Path:
+    path.write_text(json.dumps(result.to_json()))
+    return path
+
+
+def test_figures_reach_manifest_and_card(ggufs: list[Path], tmp_path: Path) -> None:
+    saved = save(report(ggufs[0]), tmp_path / "v.json")
+    made = build_package(ggufs, tmp_path / "out", PackageOptions(validation=(saved,)))
+    (entry,) = made.manifest["validation"]
+    assert entry["file"] == ggufs[0].name
+    assert (entry["verdict"], entry["drafted"], entry["accepted"], entry["n_max"]) == ("healthy", 1807, 869, 7)
+    assert entry["target"]["name"] == "T-BF16.gguf"
+    assert entry["thresholds"] == {"min_acceptance": 0.4}
+    card = (tmp_path / "out" / "README.md").read_text()
+    row = "| healthy | 869 of 1807 (48.1 %) | 4.29 | 7 | identical | `T-BF16.gguf` |"
+    assert f"| `{ggufs[0].name}` {row}" in card
+    assert any("1 of 2 files have no validation report" in n.text for n in made.notes)
+
+
+@pytest.mark.parametrize("hashed", [True, False])
+def test_speed_and_time_do_not_change_the_package(ggufs: list[Path], tmp_path: Path, hashed: bool) -> None:
+    for name, speed in (("one", 90.0), ("two", 110.0)):
+        saved = save(report(ggufs[0], speed=speed, hashed=hashed), tmp_path / f"{name}.json")
+        build_package(ggufs[:1], tmp_path / name, PackageOptions(validation=(saved,)))
+    assert tree(tmp_path / "one") == tree(tmp_path / "two")
+    assert b"somewhere" not in b"".join(tree(tmp_path / "one").values())
+
+
+def test_a_report_on_other_bytes_is_refused(ggufs: list[Path], tmp_path: Path) -> None:
+    stale = report(ggufs[1])
+    stale = dataclasses.replace(stale, drafter=dataclasses.replace(stale.drafter, path=str(ggufs[0])))
+    saved = save(stale, tmp_path / "v.json")
+    with pytest.raises(UsageError, match="with other bytes than any file"):
+        build_package(ggufs[:1], tmp_path / "out", PackageOptions(validation=(saved,)))
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_reports_for_one_file(ggufs: list[Path], tmp_path: Path) -> None:
+    saved = save(report(ggufs[0]), tmp_path / "v.json")
+    with pytest.raises(UsageError, match="two validation reports"):
+        build_package(ggufs, tmp_path / "out", PackageOptions(validation=(saved, saved)))
+
+
+def test_broken_is_packaged_with_a_warning_and_not_published(ggufs: list[Path], tmp_path: Path) -> None:
+    saved = save(report(ggufs[0], "broken"), tmp_path / "v.json")
+    made = build_package(ggufs, tmp_path / "out", PackageOptions(validation=(saved,)))
+    assert any(n.level == "warning" and "publish will refuse" in n.text for n in made.notes)
+    assert verify_manifest(tmp_path / "out") == []
+    with pytest.raises(ValidationError, match="was validated as broken"):
+        plan_upload(tmp_path / "out")
+    files, notes = plan_upload(tmp_path / "out", force=True)
+    assert files[-1].name == "README.md"
+    assert any("was validated as broken" in n.text for n in notes)
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"kind": "validation", "schema": 99}', "[" * 100_000])
+def test_something_else_is_refused(ggufs: list[Path], tmp_path: Path, content: str) -> None:
+    path = tmp_path / "v.json"
+    path.write_text(content)
+    with pytest.raises(ConfigError):
+        build_package(ggufs, tmp_path / "out", PackageOptions(validation=(path,)))
