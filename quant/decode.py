@@ -75,7 +75,8 @@ def decode_iq4_xs(data: Records) -> F32:
     low = np.stack((data[:, 4:8] & 15, data[:, 4:8] >> 4), axis=-1).reshape(-1, 8)
     scales = (low | (high & 3) << 4).astype(np.float32) - np.float32(32)
     values = IQ4_VALUES.take(_nibbles(data[:, 8:136].reshape(-1, 8, 16))).reshape(-1, 8, 32)
-    return np.multiply((_half(data, 0) * scales)[:, :, None], values)
+    step: F32 = _half(data, 0) * scales
+    return np.multiply(step[:, :, None], values, dtype=np.float32)
 
 
 def _pairs(packed: Array) -> Array:

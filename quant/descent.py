@@ -33,8 +33,8 @@ class _Part:
 
     def only(self, at: Array) -> _Part:
         """The sub-blocks ``at``, copied."""
-        matrices = (np.take(a, at, axis=1) for a in (self.x, self.w, self.wx, self.levels))
-        return _Part(self.index[at], *matrices, self.sum_lx[at], self.sum_l2[at])
+        x, w, wx, levels = (np.take(a, at, axis=1) for a in (self.x, self.w, self.wx, self.levels))
+        return _Part(self.index[at], x, w, wx, levels, self.sum_lx[at], self.sum_l2[at])
 
 
 class DescentSearch:
@@ -72,7 +72,8 @@ class DescentSearch:
         self._descend(whole, lx, l2)
         np.divide(sumlx, suml2, out=factor)
         factor[~(suml2 > 0) | self._zero] = 0
-        return factor
+        scales: F32 = factor
+        return scales
 
     def _descend(self, whole: _Part, lx: F32, l2: F32) -> None:
         s = self.sub

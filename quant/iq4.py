@@ -53,7 +53,8 @@ class LevelSearch:
             np.multiply(a, sumqx, out=a)
             s.take(best, a)
         scale[np.abs(extreme) < EPSILON] = 0
-        return scale
+        scales: F32 = scale
+        return scales
 
     def _sums(self, factor: F32, sumqx: F32, sumq2: F32) -> None:
         """v = the level nearest to factor·x; sumqx = Σ (w·v)·x, sumq2 = Σ (w·v)·v."""
@@ -140,9 +141,10 @@ class IQ4XSKernel(_IQ4):
         n = len(out)
         scales = scale.reshape(n, 8)
         top = scales[np.arange(n), np.abs(scales).argmax(axis=1)]
-        d = np.where(top == 0, np.float32(0), top) / np.float32(-32)
+        d: F32 = np.divide(np.where(top == 0, np.float32(0), top), np.float32(-32), dtype=np.float32)
         levels = np.clip(nearest_int(_inverse(d)[:, None] * scales), -32, 31)
-        self._search.codes(_inverse((d[:, None] * levels.astype(np.float32)).reshape(-1)))
+        steps: F32 = np.multiply(d[:, None], levels, dtype=np.float32).reshape(-1)
+        self._search.codes(_inverse(steps))
         stored = (levels + 32).astype(np.uint16)
         high = stored >> 4 << np.arange(0, 16, 2, dtype=np.uint16)
         field(out, 2, np.uint16, 1)[:, 0] = np.bitwise_or.reduce(high, axis=1)

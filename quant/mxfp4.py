@@ -50,4 +50,5 @@ class MXFP4Kernel(Block32):
         """floor(log2(maximum)) - 2 + 127 in a byte, 0 for a block of zeros; log2 rounded to float32 as in C."""
         logs = np.log2(self.high.astype(np.float64)).astype(np.float32)
         logs[self.high == 0] = -125
-        return (np.floor(logs) + np.float32(125)).astype(np.int32).astype(np.uint8)
+        exponents: Array = (np.floor(logs) + np.float32(125)).astype(np.int32).astype(np.uint8)
+        return exponents

@@ -16,7 +16,10 @@ _TRIES = 5
 
 
 def positive_scale(x: F32, w: F32, nmax: int) -> tuple[F32, Array]:
-    """``x`` and weights ``w`` [m, n], m values of n super-blocks, C-contiguous: the factors [n] and the levels uint8 [m, n]."""
+    """The factors [n] and levels uint8 [m, n] of ``x`` [m, n] under the weights ``w`` [m, n].
+
+    Both are m values of n super-blocks, C-contiguous.
+    """
     peak = np.maximum(x.max(axis=0), np.float32(0))
     zero = peak < EPSILON
     factor = _best_factor(x, w, nmax, peak)

@@ -44,7 +44,7 @@ class Q3KKernel:
             levels, d = self._weighted(s.weight_sums())
         bits = self._half.encode(d)
         field(out, 108, np.uint16, 1)[:, 0] = bits
-        step = bits.view(np.float16).astype(np.float32)[:, None] * (levels - np.float32(32))
+        step = bits.view(np.float16).astype(np.float32)[:, None] * (levels.astype(np.float32) - np.float32(32))
         s.finish(step.reshape(-1), None, (-4, 3), self._search.levels)
         self._store(out, levels)
         return first_bad_half(bits) if self._half.has_nonfinite(bits) else GOOD

@@ -54,7 +54,8 @@ class SymmetricSearch:
         zero = np.abs(extreme) < EPSILON
         scale[zero] = 0
         self.factor[zero] = 0
-        return scale
+        scales: F32 = scale
+        return scales
 
     def _sums(self, factor: F32, sumlx: F32, suml2: F32) -> None:
         """l = clip(rint(factor·x)); sumlx = Σ (w·x)·l, suml2 = Σ (w·l)·l."""
@@ -73,7 +74,7 @@ class SymmetricSearch:
         factor = self.factor[indices]
         levels = np.clip(np.rint(self.sub.x[:, indices] * factor), -self.nmax, self.nmax - 1) + self.nmax
         levels[:, factor == 0] = 0
-        return levels.astype(np.uint8)
+        return np.asarray(levels, np.uint8)
 
 
 class AffineSearch:
