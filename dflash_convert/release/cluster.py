@@ -33,7 +33,7 @@ class ClusterRunner:
         except ImportError:
             raise UsageError("--scheduler needs the distributed package", tip=INSTALL) from None
         try:
-            client = distributed.Client(self._address, timeout=self._timeout, set_as_default=False)
+            client = distributed.Client(self._address, timeout=self._timeout)
         except (OSError, ValueError) as error:
             raise EngineError(
                 f"no Dask scheduler answers at {self._address} ({type(error).__name__})",

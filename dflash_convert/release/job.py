@@ -118,9 +118,8 @@ def run_job(job: Job, say: Say, *, force: bool = False, threads: int | None = No
 
 def _proofs(pair: Pair, gguf: Path) -> dict[str, tuple[list[str], str]]:
     """The steps behind the conversion: their commands and the reports they leave."""
-    drafter, target = _local(pair.drafter, "drafter"), _local(pair.target, "target")
-    check = ["check", str(gguf), pair.target_gguf or target, "--json", *_option("--n-max", pair.n_max)]
-    verify = ["verify", str(gguf), drafter, "--target-model-dir", target, "--json"]
+    check = ["check", str(gguf), pair.target_gguf or _local(pair.target), "--json", *_option("--n-max", pair.n_max)]
+    verify = ["verify", str(gguf), pair.drafter, "--target-model-dir", pair.target, "--json"]
     steps = {"check": (check, "check.json"), "verify": (verify, "verify.json")}
     if pair.target_gguf:
         steps["validate"] = (_validate(pair, gguf), "validation.json")
@@ -168,13 +167,13 @@ def _option(name: str, value: object) -> list[str]:
     return [] if value is None else [name, str(value)]
 
 
-def _local(spec: str, role: Literal["drafter", "target"]) -> str:
-    """The directory of a drafter or target, which for a Hub id is the cache's."""
-    if Path(spec).exists():
-        return spec
-    from dflash_convert.hub import resolve_drafter, resolve_target
+def _local(target: str) -> str:
+    """The target's directory, which for a Hub id is the cache's."""
+    if Path(target).exists():
+        return target
+    from dflash_convert.hub import resolve_target
 
-    return str((resolve_drafter if role == "drafter" else resolve_target)(spec).path)
+    return str(resolve_target(target).path)
 
 
 def job_key(job: Job) -> str:

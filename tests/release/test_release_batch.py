@@ -1,0 +1,357 @@
+"""Batches: jobs that are independent and idempotent, on one machine and on a cluster of real worker processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from release_tools import ROOT, Done, tree
+
+from dflash_convert.errors import ConfigError, InputError, UsageError
+from dflash_convert.release.batch import Summary, parse_outcome
+from dflash_convert.release.job import Outcome, job_key, last_error, read_record, write_whole
+from dflash_convert.release.manifest import read_manifest, verify_manifest
+from dflash_convert.release.plan import read_release
+
+FAKE = ROOT / "tests" / "engine" / "fake_llama_server.py"
+
+
+@pytest.fixture
+def release(tmp_path: Path, fixtures: Path) -> Callable[..., Path]:
+    """release(types=[…], extra="…") -> a release.toml for the bundled pair."""
+
+    def make(types: list[str] | None = None, extra: str = "", top: str = "") -> Path:
+        pair = fixtures / "tiny-js"
+        path = tmp_path / "release.toml"
+        path.write_text(
+            f'out = "out"\ntypes = {types or ["Q8_0", "Q4_0"]}\n{top}\n'
+            f'[[pair]]\nname = "tiny"\ntarget_name = "tiny-js"\n'
+            f'drafter = "{pair / "drafter"}"\ntarget = "{pair / "target"}"\n{extra}\n'
+        )
+        return path
+
+    return make
+
+
+def artefacts(out: Path) -> dict[str, bytes]:
+    """Everything a release is made of: the packages, and each job's GGUF and record."""
+    return {
+        name: data for name, data in tree(out).items() if name.endswith((".gguf", "job.json")) or "packages/" in name
+    }
+
+
+# --- release.toml
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("types = ['Q8_0']", r"has no \[\[pair\]\]"),
+        ("nonsense = 1\n[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']", "unknown key nonsense"),
+        ("[[pair]]\ntarget='t'\ntypes=['F16']", "pair 1 has no drafter"),
+        ("[[pair]]\ndrafter='d'\ntarget='t'", "has no types"),
+        ("[[pair]]\ndrafter='d'\ntarget='t'\ntypes='Q8_0'", "types must be a list of texts"),
+        ("[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']\nn_max='7'", "n_max is '7', which is not a number"),
+        ("[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']\nn_max=true", "n_max is True"),
+        ("[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']\nn_max=0", "n_max must be at least 1"),
+        ("[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']\nname='../up'", "cannot be a directory name"),
+        ("[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']\nvalidate=['--quick']", "no target_gguf to validate with"),
+        (
+            "types=['F16']\n[[pair]]\ndrafter='d'\ntarget='t'\n[[pair]]\ndrafter='e'\ntarget='T'",
+            "two pairs are named t",
+        ),
+        ("[[pair", "cannot be read"),
+    ],
+)
+def test_defects_are_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "release.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_release(path)
+
+
+def test_jobs_in_file_order(tmp_path: Path) -> None:
+    path = tmp_path / "release.toml"
+    path.write_text(
+        "types=['q8_0', 'Q4_0', 'Q8_0']\nlicense='mit'\n[[pair]]\ndrafter='a/D'\ntarget='Qwen/Qwen3-8B@main'\n"
+        "[[pair]]\nname='two'\ndrafter='d'\ntarget='t'\ntypes=['bf16']\nlicense='other'"
+    )
+    plan = read_release(path)
+    assert [job.name for job in plan.jobs] == ["Qwen3-8B/Q8_0", "Qwen3-8B/Q4_0", "two/BF16"]
+    assert [pair.license for pair in plan.pairs] == ["mit", "other"]
+    assert plan.pairs[0].target == "Qwen/Qwen3-8B@main"  # a Hub id stays one
+    assert plan.job("2").name == plan.job("TWO/bf16").name == "two/BF16"
+    with pytest.raises(UsageError, match="has no job 3"):
+        plan.job("3")
+
+
+# --- keys and records
+
+
+def test_the_key_follows_the_inputs(release: Any, fixtures: Path, tmp_path: Path) -> None:
+    job = read_release(release()).jobs[0]
+    assert job_key(job) == job_key(read_release(release()).jobs[0])
+    assert job_key(job) != job_key(read_release(release()).jobs[1])
+    assert job_key(job) != job_key(read_release(release(extra="pre = 'llama-bpe'")).jobs[0])
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("{}")
+    gguf = f'target_gguf = "{fixtures}/tiny-js/target-bf16.gguf"\nprompts = "{prompts}"'
+    before = job_key(read_release(release(extra=gguf)).jobs[0])
+    prompts.write_text("{ }")
+    assert job_key(read_release(release(extra=gguf)).jobs[0]) != before
+    with pytest.raises(InputError, match="no such file"):
+        job_key(read_release(release(extra='target_gguf = "gone.gguf"')).jobs[0])
+
+
+def test_a_record_counts_only_with_its_files(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a.gguf", "data")
+    digest = "3a6eb0790f39ac87c94f3856b2dd2c5d110e6811602261a9a923d3bb23adc8b7"
+    record = {"schema": 1, "key": "k", "gguf": "a.gguf", "files": {"a.gguf": digest}}
+    write_whole(tmp_path / "job.json", json.dumps(record))
+    assert read_record(tmp_path, "k") == record
+    assert read_record(tmp_path, "other") is None
+    write_whole(tmp_path / "a.gguf", "DATA")
+    assert read_record(tmp_path, "k") is None
+    for damaged in ("", "[]", "3", '{"schema": 1, "key": "k", "files": 3}'):
+        write_whole(tmp_path / "job.json", damaged)
+        assert read_record(tmp_path, "k") is None
+
+
+def test_outcomes_of_processes() -> None:
+    outcome = Outcome("p/T", "failed", 6, "validate", "the pair is broken")
+    printed = json.dumps(Summary((outcome,), ()).to_json())
+    assert parse_outcome("p/T", 6, printed, "") == outcome
+    assert parse_outcome("p/T", -9, "", "").message == "its process was ended by signal 9"
+    assert parse_outcome("p/T", 0, "", "").exit_code == 1  # no report is no success
+    assert last_error("x\nERROR first\nERROR it broke\nTIP   do this") == "it broke"
+    assert Summary((outcome, Outcome("q/T", "done")), ()).exit_code == 6
+
+
+# --- on one machine
+
+
+def test_batch(program: Callable[..., Done], release: Any, tmp_path: Path) -> None:
+    path = release()
+    done = program("batch", path, "--jobs", 2, "--json")
+    assert done.code == 0, done.err
+    summary = json.loads(done.out)
+    assert [(j["name"], j["status"]) for j in summary["jobs"]] == [("tiny/Q8_0", "done"), ("tiny/Q4_0", "done")]
+    assert [(p["name"], p["status"]) for p in summary["packages"]] == [("tiny", "done")]
+    package = tmp_path / "out" / "packages" / "tiny"
+    assert verify_manifest(package) == []
+    before = artefacts(tmp_path / "out")
+
+    again = json.loads(program("batch", path, "--json").out)
+    assert {o["status"] for o in again["jobs"] + again["packages"]} == {"skipped"}
+    assert [j["sha256"] for j in again["jobs"]] == [j["sha256"] for j in summary["jobs"]]
+
+    # a damaged output is made again, and only that one; so is a damaged package
+    gguf = tmp_path / "out/jobs/tiny/Q4_0/dflash-tiny-js-Q4_0.gguf"
+    gguf.write_bytes(gguf.read_bytes()[:-1])
+    (package / "README.md").write_text("scribble")
+    repaired = json.loads(program("batch", path, "--json").out)
+    assert [o["status"] for o in repaired["jobs"] + repaired["packages"]] == ["skipped", "done", "done"]
+    assert artefacts(tmp_path / "out") == before
+
+
+def test_one_job_by_number_is_the_same_job(program: Callable[..., Done], release: Any, tmp_path: Path) -> None:
+    path = release(["Q8_0", "Q4_0"])
+    assert program("batch", path, "--list").out.split() == ["0", "tiny/Q8_0", "1", "tiny/Q4_0"]
+    done = program("batch", path, "--job", 1, "--json")
+    assert done.code == 0, done.err
+    assert [(j["name"], j["status"]) for j in json.loads(done.out)["jobs"]] == [("tiny/Q4_0", "done")]
+    assert not (tmp_path / "out/packages").exists()
+    rest = json.loads(program("batch", path, "--json").out)
+    assert [j["status"] for j in rest["jobs"]] == ["done", "skipped"]
+    assert rest["packages"][0]["status"] == "done"
+
+
+def test_one_failure_does_not_stop_the_rest(program: Callable[..., Done], release: Any, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text("{")
+    path = release(["Q8_0"], top="")
+    text = path.read_text() + f'[[pair]]\nname = "bad"\ndrafter = "{broken}"\ntarget = "{broken}"\n'
+    path.write_text(text.replace("types = ['Q8_0']", "types = ['Q9_9', 'Q8_0']"))
+    done = program("batch", path, "--json")
+    summary = json.loads(done.out)
+    found = {j["name"]: (j["status"], j["step"], j["exit_code"]) for j in summary["jobs"]}
+    assert found["tiny/Q8_0"] == ("done", None, 0)
+    assert found["tiny/Q9_9"] == ("failed", "convert", 2)
+    assert found["bad/Q8_0"] == ("failed", "convert", 3)
+    assert [p["status"] for p in summary["packages"]] == ["blocked", "blocked"]
+    assert done.code == summary["exit_code"] == 3
+    assert "bad/Q8_0: failed at convert (exit 3): " in done.err
+    table = program("batch", path, "-q")
+    assert table.code == 3
+    assert table.err == ""
+    assert "tiny/Q8_0     skipped  0" in table.out
+
+
+@pytest.mark.parametrize(("mode", "code", "status"), [("normal", 0, "done"), ("zero-drafts", 6, "failed")])
+def test_validation_is_part_of_the_job(
+    program: Callable[..., Done], release: Any, tmp_path: Path, fixtures: Path, mode: str, code: int, status: str
+) -> None:
+    server = tmp_path / "llama-server"
+    server.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{FAKE}" {mode} "$@"\n')
+    server.chmod(0o755)
+    pair = fixtures / "tiny-js"
+    extra = (
+        f'target_gguf = "{pair / "target-bf16.gguf"}"\nprompts = "{pair / "prompts.jsonl"}"\n'
+        f'llama_server = "{server}"\nvalidate = ["--quick"]\nmin_acceptance = 0.1'
+    )
+    done = program("batch", release(["Q8_0"], extra), "--json")
+    summary = json.loads(done.out)
+    (job,) = summary["jobs"]
+    assert (done.code, job["status"], job["step"]) == (code, status, None if code == 0 else "validate"), done.err
+    package = tmp_path / "out/packages/tiny"
+    if code:
+        assert not package.exists()
+        return
+    assert job["acceptance"] == pytest.approx(2 / 7, abs=1e-3)  # the fake accepts two of seven drafts
+    (run,) = read_manifest(package)["validation"]
+    assert run["acceptance"] == job["acceptance"]
+    assert run["thresholds"] == {"min_acceptance": 0.1}
+    assert (package / "preset.ini").is_file()
+
+
+def running(path: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    call = [sys.executable, "-m", "dflash_convert", "batch", str(path), *arguments]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(call, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_interrupted_anywhere_it_ends_in_the_same_files(
+    program: Callable[..., Done], release: Any, tmp_path: Path, number: signal.Signals
+) -> None:
+    path = release(["Q8_0", "Q4_0"])
+    assert program("batch", path).code == 0
+    wanted = artefacts(tmp_path / "out")
+    (tmp_path / "out").rename(tmp_path / "reference")
+    for delay in (0.3, 0.8, 1.3):
+        child = running(path)
+        time.sleep(delay)
+        os.killpg(child.pid, number)
+        code = child.wait(60)
+        assert number == signal.SIGKILL or code in (130, 0)
+    assert program("batch", path).code == 0
+    assert artefacts(tmp_path / "out") == wanted
+    assert not list(tmp_path.rglob("*.partial-*"))
+
+
+def test_an_interrupted_batch_leaves_no_child(release: Any, tmp_path: Path) -> None:
+    child = running(release(["Q8_0", "Q4_0"]), "--jobs", "2")
+    deadline = time.monotonic() + 30
+    while not (found := descendants(child.pid)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert found
+    child.send_signal(signal.SIGTERM)
+    assert child.wait(60) == 130
+    assert not [pid for pid in found if alive(pid)]
+
+
+def descendants(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            for child in map(int, task.read_text().split()):
+                found += [child, *descendants(child)]
+        except OSError:
+            continue
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# --- on a cluster
+
+HAS_DASK = importlib.util.find_spec("distributed") is not None
+needs_dask = pytest.mark.skipif(not HAS_DASK, reason="needs distributed: pip install 'dflash-convert[cluster]'")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+    """A scheduler and two workers, each a process of its own; the address and the workers."""
+    place = tmp_path / "scheduler.json"
+    env = os.environ | {"PYTHONPATH": str(ROOT), "DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE": "false"}
+    env["DASK_TEMPORARY_DIRECTORY"] = str(tmp_path)
+
+    def start(name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        call = [sys.executable, "-m", f"distributed.cli.{name}", "--scheduler-file", str(place), "--no-dashboard"]
+        log = (tmp_path / f"{name}.log").open("ab")
+        with log:
+            return subprocess.Popen([*call, *arguments], env=env, stdout=log, stderr=log, start_new_session=True)
+
+    scheduler = start("dask_scheduler", "--host", "127.0.0.1", "--port", "0")
+    one = ("--nthreads", "1", "--no-nanny", "--host", "127.0.0.1")
+    workers = [start("dask_worker", *one) for _ in range(2)]
+    try:
+        deadline = time.monotonic() + 60
+        while not place.is_file() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        yield json.loads(place.read_text())["address"], workers
+    finally:
+        for process in (*workers, scheduler):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(30)
+
+
+@needs_dask
+def test_a_killed_worker_costs_nothing(
+    program: Callable[..., Done], release: Any, tmp_path: Path, cluster: Any
+) -> None:
+    address, workers = cluster
+    path = release(["Q8_0", "Q4_0", "BF16", "F16"])
+    assert program("batch", path, "--no-package").code == 0
+    wanted = artefacts(tmp_path / "out")
+    (tmp_path / "out").rename(tmp_path / "reference")
+
+    child = running(path, "--scheduler", address, "--no-package")
+    deadline = time.monotonic() + 60
+    victim = None
+    while victim is None and time.monotonic() < deadline:
+        victim = next((w for w in workers if descendants(w.pid)), None)  # a worker in the middle of a job
+        time.sleep(0.005)
+    assert victim is not None
+    os.killpg(victim.pid, signal.SIGKILL)
+    assert child.wait(120) == 0
+    assert victim.wait(10) == -signal.SIGKILL
+    assert artefacts(tmp_path / "out") == wanted
+    again = json.loads(program("batch", path, "--scheduler", address, "--no-package", "--json").out)
+    assert {j["status"] for j in again["jobs"]} == {"skipped"}
+
+
+@needs_dask
+def test_no_scheduler(program: Callable[..., Done], release: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dflash_convert.errors import EngineError
+    from dflash_convert.release.cluster import ClusterRunner
+
+    plan = read_release(release())
+    with pytest.raises(EngineError, match="no Dask scheduler answers"):
+        list(ClusterRunner(plan, "tcp://127.0.0.1:1", force=False, timeout=1)(plan.jobs))
+    assert program("batch", release(), "--scheduler", "x", "--jobs", 2).code == 2
+
+
+def test_without_the_extra(release: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dflash_convert.release.cluster import ClusterRunner
+
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    plan = read_release(release())
+    with pytest.raises(UsageError, match="needs the distributed package"):
+        list(ClusterRunner(plan, "tcp://127.0.0.1:1", force=False)(plan.jobs))
