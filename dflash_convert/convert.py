@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,8 @@ from dflash_convert.container.types import KV, ValueType, array, string
 from dflash_convert.container.writer import GgufOutput, check_output_path, check_space, layout, make_parent
 from dflash_convert.encode import Place, make_jobs, run_jobs
 from dflash_convert.errors import ConfigError, UsageError
-from dflash_convert.families import describe
-from dflash_convert.families.common import Description
+from dflash_convert.families import describe, refuse_target
+from dflash_convert.families.common import Description, Overrides
 from dflash_convert.metadata import general_keys
 from dflash_convert.naming import default_name
 from dflash_convert.notes import Note
@@ -38,6 +38,7 @@ class Options:
     pre: str | None = None
     tokenizer_model: Path | None = None
     plain: bool = False
+    overrides: Overrides = field(default_factory=Overrides)
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,11 @@ def prepare(drafter: Source, target: Source, options: Options) -> Conversion:
     """Read config, headers and tokenizer; decide every key and tensor of every output."""
     from dflash_convert.vocab import load_vocabulary
 
+    refuse_target(read_config(drafter.path), drafter.name)
     checkpoint = open_checkpoint(drafter.path)
     target_config = _target_config(target.path)
-    description = describe(checkpoint, target_config)
+    overrides = replace(options.overrides, target_directory=target.path)
+    description = describe(checkpoint, target_config, overrides)
     vocabulary = load_vocabulary(
         target.path,
         vocab_size=description.vocab_size,

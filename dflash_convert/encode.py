@@ -238,6 +238,8 @@ def job_to_json(job: Job) -> dict[str, Any]:
         "shape": plan.shape,
         "transform": plan.transform,
         "argument": plan.argument,
+        "scheme": plan.scheme,
+        "block": plan.block,
         "sources": [[s.name, str(s.file), s.dtype, s.shape, s.offset, s.nbytes] for s in plan.sources],
         "rows": [job.start, job.stop],
         "places": [[p.fd, p.offset, p.type] for p in job.places],
@@ -249,7 +251,15 @@ def job_from_json(data: dict[str, Any]) -> Job:
         SourceTensor(name, Path(file), dtype, tuple(shape), offset, nbytes)
         for name, file, dtype, shape, offset, nbytes in data["sources"]
     )
-    plan = TensorPlan(data["name"], tuple(data["shape"]), sources, data["transform"], data["argument"])
+    plan = TensorPlan(
+        data["name"],
+        tuple(data["shape"]),
+        sources,
+        data["transform"],
+        data["argument"],
+        scheme=data["scheme"],
+        block=tuple(data["block"]),
+    )
     start, stop = data["rows"]
     return Job(plan, start, stop, tuple(Place(*place) for place in data["places"]))
 

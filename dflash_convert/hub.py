@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
-from dflash_convert.errors import HubError, UsageError
+from dflash_convert.errors import DflashError, HubError, UsageError
 from dflash_convert.notes import Note
 
 TARGET_FILES = (
@@ -95,9 +95,12 @@ def resolve_target(spec: str, *, progress: bool = False) -> Resolved:
     return _resolve(spec, "target", lambda names: matching(names, TARGET_FILES), progress)
 
 
-def resolve_drafter(spec: str, *, progress: bool = False) -> Resolved:
-    """The drafter's configuration, README, index and safetensors weights."""
-    return _resolve(spec, "drafter", lambda names: drafter_files(names), progress)
+def resolve_drafter(spec: str, *, progress: bool = False, accept: Callable[[Path], None] = lambda _: None) -> Resolved:
+    """The drafter's configuration, README, index and safetensors weights.
+
+    ``accept`` sees the directory once config.json is there and may raise, before any weight is fetched.
+    """
+    return _resolve(spec, "drafter", lambda names: drafter_files(names), progress, accept)
 
 
 def fetch_file(text: str, name: str) -> Path:
@@ -149,7 +152,9 @@ def drafter_files(names: Sequence[str]) -> list[str]:
     return chosen + (usual or weights)
 
 
-def _resolve(text: str, role: str, choose: Choice, progress: bool) -> Resolved:
+def _resolve(
+    text: str, role: str, choose: Choice, progress: bool, accept: Callable[[Path], None] = lambda _: None
+) -> Resolved:
     path = Path(text).expanduser()
     if path.exists():
         return _local(path, role)
@@ -159,7 +164,7 @@ def _resolve(text: str, role: str, choose: Choice, progress: bool) -> Resolved:
             f"{role} {text!r}: no such directory, and not a Hub repository id either",
             tip="Name a directory that exists, or a repository as owner/name, optionally with @revision.",
         )
-    return _from_hub(spec, role, choose, progress)
+    return _from_hub(spec, role, choose, progress, accept)
 
 
 def _local(path: Path, role: str) -> Resolved:
@@ -205,7 +210,7 @@ def hashes(path: Path) -> dict[str, str]:
     return found
 
 
-def _from_hub(spec: Spec, role: str, choose: Choice, progress: bool) -> Resolved:
+def _from_hub(spec: Spec, role: str, choose: Choice, progress: bool, accept: Callable[[Path], None]) -> Resolved:
     from huggingface_hub import HfApi, constants, hf_hub_download
     from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
@@ -222,7 +227,9 @@ def _from_hub(spec: Spec, role: str, choose: Choice, progress: bool) -> Resolved
         _check_folder(spec, role, chosen, listed)
         for name in sorted(chosen, key=lambda name: name.endswith(".safetensors")):  # the small files first
             local = Path(hf_hub_download(spec.repo, prefix + name, revision=commit))
-    except (HubError, UsageError):
+            if name == "config.json":
+                accept(local.parent)
+    except DflashError:
         raise
     except Exception as error:  # the library's errors come from several bases that changed between versions
         if _is_connection(error):

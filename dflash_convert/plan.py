@@ -99,6 +99,7 @@ def plan_file(
         keys = [*general, *description.keys, *description.late_keys, *tokenizer, version, type_key]
     else:
         keys = [*general, *description.keys, type_key, *description.late_keys, version, *tokenizer]
+    keys[1:1] = description.first_keys
     return FilePlan(outtype, (*keys, *extra), tuple(typed), tuple(fallbacks))
 
 

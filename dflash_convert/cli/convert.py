@@ -88,10 +88,20 @@ def _resolve(role: str, spec: str, quiet: bool) -> tuple[Source, Resolved]:
     from dflash_convert import hub
     from dflash_convert.convert import Source
 
-    resolve = hub.resolve_drafter if role == "drafter" else hub.resolve_target
-    found = resolve(spec, progress=progress_wanted(quiet))
+    progress = progress_wanted(quiet)
+    if role == "drafter":
+        found = hub.resolve_drafter(spec, progress=progress, accept=_not_a_target)
+    else:
+        found = hub.resolve_target(spec, progress=progress)
     show_notes(found.notes, quiet=quiet)
     return Source(found.path, found.name if found.repo else None, found.revision), found
+
+
+def _not_a_target(directory: Path) -> None:
+    from dflash_convert.checkpoint import read_config
+    from dflash_convert.families import refuse_target
+
+    refuse_target(read_config(directory), directory.name)
 
 
 def _write(conversion: Conversion, paths: list[Path], given: dict[str, Any]) -> list[Written]:

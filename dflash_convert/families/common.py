@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dflash_convert.checkpoint import SourceTensor
 from dflash_convert.container.types import KV
-from dflash_convert.errors import CheckpointError
+from dflash_convert.errors import CheckpointError, FamilyError
 from dflash_convert.notes import Note
 
 if TYPE_CHECKING:
@@ -34,11 +35,52 @@ class Rule(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Overrides:
+    """What the caller says instead of config.json; None means what config.json says.
+
+    ``taps`` count layer outputs like the checkpoint's own list; ``target_directory`` is where the target's
+    tokenizer and weights may be looked up when the drafter refers to them.
+    """
+
+    block_size: int | None = None
+    mask_token_id: int | None = None
+    taps: tuple[int, ...] | None = None
+    rope_dimension_count: int | None = None
+    keep_unclaimed: bool = False
+    target_directory: Path | None = None
+
+
+class Weight(NamedTuple):
+    """A tensor of the checkpoint as the tables see it.
+
+    ``name`` is its canonical name, ``shape`` that of its values (a packed tensor's bytes have another one),
+    ``sources`` the tensor itself and then its scales, ``scheme`` how they become values (empty: as they are)
+    and ``block`` the rows and columns that share one scale.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    sources: tuple[SourceTensor, ...]
+    scheme: str = ""
+    block: tuple[int, int] = (0, 0)
+
+    @property
+    def where(self) -> str:
+        """File and tensor, for messages."""
+        return f"{self.sources[0].file.name}: tensor {self.sources[0].name!r}"
+
+
+def plain_weights(tensors: Mapping[str, SourceTensor]) -> list[Weight]:
+    return [Weight(t.name, t.shape, (t,)) for t in tensors.values()]
+
+
+@dataclass(frozen=True)
 class TensorPlan:
     """One tensor to write: ``shape`` outermost first, ``sources`` the tensors it is made of.
 
     ``transform`` names a function of :mod:`dflash_convert.transforms`, ``argument`` is its parameter (for
-    ``rope_rows`` the head size), ``constant`` the values of a tensor that is derived rather than read.
+    ``rope_rows`` the head size), ``constant`` the values of a tensor that is derived rather than read (with
+    sources: the part that replaces theirs).  ``scheme`` and ``block`` say how quantized sources become values.
     """
 
     name: str
@@ -47,14 +89,17 @@ class TensorPlan:
     transform: str = "copy"
     argument: int = 0
     constant: npt.NDArray[np.float32] | None = field(default=None, compare=False)
+    scheme: str = ""
+    block: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
 class Description:
     """A drafter, read and understood; nothing of it depends on the output type.
 
-    ``keys`` precede general.file_type in the file, ``late_keys`` follow it, both in the reference's order.
-    ``taps`` are runtime indices (inputs of target layers).
+    ``keys`` precede general.file_type in the file, ``late_keys`` follow it, both in the reference's order;
+    ``first_keys`` come directly after general.architecture.  ``taps`` are runtime indices (inputs of target
+    layers).
     """
 
     family: str
@@ -69,6 +114,7 @@ class Description:
     skipped: tuple[tuple[str, str], ...] = ()
     notes: tuple[Note, ...] = ()
     eagle3_vocab: bool = False
+    first_keys: tuple[KV, ...] = ()
 
 
 def normalize(name: str, prefixes: Sequence[str] = ("model.",)) -> tuple[str, int | None]:
@@ -83,48 +129,77 @@ def normalize(name: str, prefixes: Sequence[str] = ("model.",)) -> tuple[str, in
     return "layers.{}." + name[found.end() :], int(found.group(1))
 
 
+@dataclass
+class Mapped:
+    """What the tables make of a checkpoint: every weight is in exactly one of the three lists."""
+
+    plans: list[TensorPlan] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    unclaimed: list[Weight] = field(default_factory=list)
+
+    def has(self, name: str) -> bool:
+        return any(plan.name == name for plan in self.plans)
+
+
 def plan_tensors(
-    tensors: Mapping[str, SourceTensor],
+    weights: Sequence[Weight],
     rules: Mapping[str, Rule],
     dims: Mapping[str, int],
     skip: Mapping[str, str],
     prefixes: Sequence[str] = ("model.",),
-) -> tuple[list[TensorPlan], list[tuple[str, str]], list[str]]:
-    """Apply the table: (plans in source order, skipped (name, reason), names nobody claims)."""
-    plans: list[TensorPlan] = []
-    skipped: list[tuple[str, str]] = []
-    unclaimed: list[str] = []
+) -> Mapped:
+    """Apply the table, in source order; a wrong shape or a second tensor for one name is a CheckpointError."""
+    mapped = Mapped()
     targets: dict[str, str] = {}
-    for source in tensors.values():
-        key, layer = normalize(source.name, prefixes)
+    for weight in weights:
+        key, layer = normalize(weight.name, prefixes)
         if key in skip or key.endswith(IGNORED_SUFFIXES):
-            skipped.append((source.name, skip.get(key, "a buffer, not a weight")))
+            mapped.skipped += [(s.name, skip.get(key, "a buffer, not a weight")) for s in weight.sources]
             continue
         rule = rules.get(key)
         if rule is None:
-            unclaimed.append(source.name)
+            mapped.unclaimed.append(weight)
             continue
         if layer is not None and layer >= dims["L"]:
-            raise CheckpointError(
-                f"{source.file.name}: tensor {source.name!r} is of layer {layer}, config.json says {dims['L']} layers"
-            )
-        check_shape(source, rule.shape, dims)
+            raise CheckpointError(f"{weight.where} is of layer {layer}, config.json says {dims['L']} layers")
+        check_shape(weight, rule.shape, dims)
         name = rule.name.format(layer)
         if name in targets:
-            raise CheckpointError(f"{source.file.name}: {source.name!r} and {targets[name]!r} both become {name}")
-        targets[name] = source.name
-        plans.append(TensorPlan(name, source.shape, (source,), rule.transform))
-    return plans, skipped, unclaimed
+            raise CheckpointError(f"{weight.where} and {targets[name]!r} both become {name}")
+        targets[name] = weight.sources[0].name
+        mapped.plans.append(
+            TensorPlan(name, weight.shape, weight.sources, rule.transform, scheme=weight.scheme, block=weight.block)
+        )
+    return mapped
 
 
-def check_shape(source: SourceTensor, shape: str, dims: Mapping[str, int]) -> None:
+def refuse_unclaimed(mapped: Mapped, reasons: Sequence[tuple[str, str]], overrides: Overrides, arch: str) -> None:
+    """FamilyError for a tensor that the loader would not claim, unless the caller wants it written.
+
+    ``reasons`` are (part of the name, what the runtime lacks); the first that fits is told.
+    """
+    if not mapped.unclaimed:
+        return
+    if overrides.keep_unclaimed:
+        for weight in mapped.unclaimed:
+            mapped.plans.append(TensorPlan(weight.name, weight.shape, weight.sources, "copy", scheme=weight.scheme))
+        return
+    first = mapped.unclaimed[0]
+    reason = next((why for part, why in reasons if part in first.name), f"its {arch} architecture has no such tensor")
+    more = f" (and {len(mapped.unclaimed) - 1} more)" if len(mapped.unclaimed) > 1 else ""
+    raise FamilyError(
+        f"{first.where}{more} would keep llama.cpp from loading the drafter: {reason}",
+        tip="llama.cpp refuses a file with a tensor it does not claim; --keep-unclaimed writes it for another runtime",
+    )
+
+
+def check_shape(weight: Weight, shape: str, dims: Mapping[str, int]) -> None:
     """CheckpointError when the tensor does not have the shape the config implies."""
     expected = tuple(_dimension(symbol, dims) for symbol in shape.split())
-    if source.shape != expected:
+    if weight.shape != expected:
         meaning = " x ".join(SYMBOLS.get(symbol, symbol) for symbol in shape.split())
         raise CheckpointError(
-            f"{source.file.name}: tensor {source.name!r} has shape {list(source.shape)}, "
-            f"config.json implies {list(expected)} ({meaning})",
+            f"{weight.where} has shape {list(weight.shape)}, config.json implies {list(expected)} ({meaning})",
             tip="config.json and the weights are not of the same drafter, or a field of config.json is wrong",
         )
 
@@ -148,6 +223,10 @@ SYMBOLS = {
     "C": "conv_kernel_size",
     "P": "2 * conv_kernel_size * hidden_size / conv_group_size",
     "M": "hidden_size + markov_rank",
+    "E": "2 * hidden_size",
+    "Z": "3 * target_hidden_size",
+    "B": "backbone_hidden_size",
+    "A": "2 * backbone_hidden_size",
 }
 
 

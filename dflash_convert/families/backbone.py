@@ -1,0 +1,361 @@
+"""The transformer that every drafter of GGUF architecture dflash shares: sizes, tensor table, keys.
+
+Keys and their order are those of llama.cpp b11434's converter; the table is what its loader claims
+(src/models/dflash.cpp).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dflash_convert.container.types import KV, ValueType, array, boolean, f32, string, u32
+from dflash_convert.errors import ConfigError, FamilyError
+from dflash_convert.families.common import Rule, TensorPlan, Weight
+from dflash_convert.hparams import Config, Rope, architectures, llama3_frequency_factors
+from dflash_convert.notes import Note
+
+ARCH = "dflash"
+BACKBONE = {
+    "fc.weight": Rule("fc.weight", "H T"),
+    "encoder.fc.weight": Rule("fc.weight", "H T"),
+    "hidden_norm.weight": Rule("enc.output_norm.weight", "H", "norm"),
+    "encoder.output_norm_enc.weight": Rule("enc.output_norm.weight", "H", "norm"),
+    "norm.weight": Rule("output_norm.weight", "H", "norm"),
+    "embed_tokens.weight": Rule("token_embd.weight", "V H"),
+    "lm_head.weight": Rule("output.weight", "W H"),
+    "layers.{}.input_layernorm.weight": Rule("blk.{}.attn_norm.weight", "H", "norm"),
+    "layers.{}.post_attention_layernorm.weight": Rule("blk.{}.ffn_norm.weight", "H", "norm"),
+    "layers.{}.self_attn.q_proj.weight": Rule("blk.{}.attn_q.weight", "Q H", "rope"),
+    "layers.{}.self_attn.k_proj.weight": Rule("blk.{}.attn_k.weight", "K H", "rope"),
+    "layers.{}.self_attn.v_proj.weight": Rule("blk.{}.attn_v.weight", "K H"),
+    "layers.{}.self_attn.o_proj.weight": Rule("blk.{}.attn_output.weight", "H Q"),
+    "layers.{}.self_attn.q_norm.weight": Rule("blk.{}.attn_q_norm.weight", "D", "rope norm"),
+    "layers.{}.self_attn.k_norm.weight": Rule("blk.{}.attn_k_norm.weight", "D", "rope norm"),
+    "layers.{}.mlp.gate_proj.weight": Rule("blk.{}.ffn_gate.weight", "F H"),
+    "layers.{}.mlp.up_proj.weight": Rule("blk.{}.ffn_up.weight", "F H"),
+    "layers.{}.mlp.down_proj.weight": Rule("blk.{}.ffn_down.weight", "H F"),
+    "layers.{}.self_attn.attention_sink_bias": Rule("blk.{}.attn_sinks.weight", "N"),
+    "layers.{}.self_attn.attention_sink_bias.weight": Rule("blk.{}.attn_sinks.weight", "N"),
+    "layers.{}.self_attn.sinks": Rule("blk.{}.attn_sinks.weight", "N"),
+    "layers.{}.self_attn.sinks.weight": Rule("blk.{}.attn_sinks.weight", "N"),
+}
+BLOCK_PARTS = (
+    "attn_norm",
+    "attn_q",
+    "attn_k",
+    "attn_v",  # the loader takes an absent one as K = V, so a lost one would pass
+    "attn_output",
+    "attn_q_norm",
+    "attn_k_norm",
+    "ffn_norm",
+    "ffn_gate",
+    "ffn_up",
+    "ffn_down",
+)
+REQUIRED = (
+    "fc.weight",
+    "enc.output_norm.weight",
+    "output_norm.weight",
+    *(f"blk.{{}}.{part}.weight" for part in BLOCK_PARTS),
+)
+# (part of a tensor's name, what llama.cpp lacks for it); the first that fits is told
+UNCLAIMED = (
+    ("self_attn.g_proj", "its dflash graph has no attention gate"),
+    ("attn_gate", "its dflash graph has no attention gate"),
+    ("aux_norm", "its dflash graph has no auxiliary feature norm"),
+    ("_proj.bias", "its dflash graph has no biases in attention or feed-forward layers"),
+    ("qkv_proj", "its dflash graph has separate query, key and value projections"),
+    ("experts", "its dflash graph has no mixture of experts for this backbone"),
+    ("confidence_head", "its dflash graph reads a confidence head only beside a Markov head"),
+    ("log_snr", "its DSpark head has no noise-level embedding"),
+)
+ACTIVATIONS = {"silu": None, "swish": None, "gelu": "gelu", "gelu_pytorch_tanh": "gelu_pytorch_tanh"}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The backbone's dimensions."""
+
+    layers: int
+    context: int
+    hidden: int
+    ffn: int
+    heads: int
+    heads_kv: int
+    head_dim: int
+    vocab: int
+    draft_vocab: int
+    eps: float
+
+    def symbols(self, taps: int) -> dict[str, int]:
+        """Values of the tables' shape symbols."""
+        return {
+            "L": self.layers,
+            "H": self.hidden,
+            "F": self.ffn,
+            "N": self.heads,
+            "D": self.head_dim,
+            "Q": self.heads * self.head_dim,
+            "K": self.heads_kv * self.head_dim,
+            "T": taps * self.hidden,
+            "V": self.vocab,
+            "W": self.draft_vocab,
+            "E": 2 * self.hidden,
+        }
+
+
+def read_sizes(config: Config, weights: Sequence[Weight], target: Config, notes: list[Note]) -> Sizes:
+    """Every size from the config; head_dim and context may be derived, which is noted."""
+
+    def size(name: str) -> int:
+        return config.need(config.integer(name, low=1), name)
+
+    hidden, heads = size("hidden_size"), size("num_attention_heads")
+    context = config.integer("max_position_embeddings", low=1)
+    if context is None:
+        context = config.need(target.integer("max_position_embeddings", low=1), "max_position_embeddings")
+        notes.append(Note("derived", f"context length {context} from the target's config"))
+    vocab = size("vocab_size")
+    draft_vocab = config.integer("draft_vocab_size", low=1) or vocab
+    if draft_vocab > vocab:
+        raise ConfigError(f"{config.file}: draft_vocab_size {draft_vocab} exceeds vocab_size {vocab}")
+    return Sizes(
+        layers=size("num_hidden_layers"),
+        context=context,
+        hidden=hidden,
+        ffn=size("intermediate_size"),
+        heads=heads,
+        heads_kv=config.integer("num_key_value_heads", low=1) or heads,
+        head_dim=_head_dim(config, weights, heads, notes),
+        vocab=vocab,
+        draft_vocab=draft_vocab,
+        eps=config.need(config.number("rms_norm_eps"), "rms_norm_eps"),
+    )
+
+
+def _head_dim(config: Config, weights: Sequence[Weight], heads: int, notes: list[Note]) -> int:
+    head_dim = config.integer("head_dim", low=1)
+    if head_dim is None:
+        rows = next((w.shape[0] for w in weights if w.name.endswith("self_attn.q_proj.weight")), 0)
+        if rows == 0 or rows % heads:
+            raise config.missing("head_dim")
+        head_dim = rows // heads
+        notes.append(Note("derived", f"head_dim {head_dim} from the rows of q_proj"))
+    if head_dim % 2:
+        raise config.fail("head_dim", head_dim, "an even number")
+    return head_dim
+
+
+def early_keys(config: Config, rope: Rope, sizes: Sizes) -> list[KV]:
+    """The keys before general.file_type."""
+    keys = [
+        u32(f"{ARCH}.block_count", sizes.layers),
+        u32(f"{ARCH}.context_length", sizes.context),
+        u32(f"{ARCH}.embedding_length", sizes.hidden),
+        u32(f"{ARCH}.feed_forward_length", sizes.ffn),
+        u32(f"{ARCH}.attention.head_count", sizes.heads),
+        u32(f"{ARCH}.attention.head_count_kv", sizes.heads_kv),
+    ]
+    if config.boolean("is_causal") is False:
+        keys.append(boolean(f"{ARCH}.attention.causal", False))
+    return [
+        *keys,
+        *rope_keys(rope),
+        f32(f"{ARCH}.attention.layer_norm_rms_epsilon", sizes.eps),
+        u32(f"{ARCH}.attention.key_length", sizes.head_dim),
+        u32(f"{ARCH}.attention.value_length", sizes.head_dim),
+    ]
+
+
+def rope_keys(rope: Rope, arch: str = ARCH) -> list[KV]:
+    """Scaling keys, then the base; nothing is written for unscaled rope (llama3 becomes a tensor)."""
+    keys: list[KV] = []
+    if rope.kind in ("linear", "yarn"):
+        keys += [string(f"{arch}.rope.scaling.type", rope.kind), f32(f"{arch}.rope.scaling.factor", rope.factor or 1.0)]
+    if rope.kind == "yarn":
+        keys.append(u32(f"{arch}.rope.scaling.original_context_length", rope.original_context or 0))
+        for name in ("ext_factor", "attn_factor", "beta_fast", "beta_slow"):
+            value = getattr(rope, name)
+            if value is not None:
+                keys.append(f32(f"{arch}.rope.scaling.yarn_{name}", value))
+    keys.append(f32(f"{arch}.rope.freq_base", rope.theta))
+    return keys
+
+
+def scale_keys(config: Config, target: Config, notes: list[Note]) -> list[KV]:
+    """Logit scale, soft cap and embedding scale."""
+    keys: list[KV] = []
+    multiplier = config.number("dflash_config.output_multiplier", "output_multiplier")
+    if multiplier is not None:
+        keys.append(f32(f"{ARCH}.logit_scale", multiplier))
+    softcap = config.number("dflash_config.final_logit_softcapping", "final_logit_softcapping")
+    if softcap is not None and softcap > 0:
+        keys.append(f32(f"{ARCH}.final_logit_softcapping", softcap))
+    scale = config.number("dflash_config.input_embedding_scale", "input_embedding_scale")
+    if scale is None and any(a.startswith("Gemma") for a in architectures(target.raw)):
+        hidden = target.need(target.integer("hidden_size", low=1), "hidden_size")
+        scale = hidden**0.5
+        notes.append(Note("derived", f"embedding scale sqrt({hidden}): a Gemma target scales its embeddings"))
+    if scale is not None:
+        keys.append(f32(f"{ARCH}.embedding_scale", scale))
+    return keys
+
+
+def activation_keys(config: Config, notes: list[Note]) -> list[KV]:
+    """Nothing for silu, the runtime's default; the reference converter loses gelu."""
+    name = config.text("hidden_act", "hidden_activation")
+    if name is None:
+        return []
+    if name not in ACTIVATIONS:
+        raise FamilyError(
+            f"{config.file}: hidden_act is {name!r}, but llama.cpp runs a dflash drafter with silu or gelu only"
+        )
+    written = ACTIVATIONS[name]
+    if written is None:
+        return []
+    notes.append(Note("info", f"hidden_act {name}: written, the reference converter loses it"))
+    return [string(f"{ARCH}.hidden_activation", written)]
+
+
+def sliding_layers(config: Config, layers: int, notes: list[Note]) -> list[bool]:
+    """Which layers have a window: layer_types count unless use_sliding_window is explicitly false."""
+    kinds = config.strings("layer_types")
+    wanted = config.boolean("use_sliding_window")
+    window = config.integer("dflash_config.swa_window_size", "sliding_window", low=0) or 0
+    if config.boolean("dflash_config.use_swa") is True:
+        return [True] * layers
+    if kinds is None and wanted is True and window:
+        first = config.integer("max_window_layers")
+        notes.append(
+            Note(
+                "derived",
+                f"layer_types is missing: layers from max_window_layers {28 if first is None else first} on are "
+                "sliding, as transformers reads such a config",
+            )
+        )
+        return [i >= (28 if first is None else first) for i in range(layers)]
+    sliding = [kind == "sliding_attention" for kind in kinds or []]
+    if any(sliding) and wanted is False:
+        notes.append(Note("info", "use_sliding_window is false: sliding layer_types are written as full attention"))
+        return []
+    if sliding and (any(sliding) or wanted) and len(sliding) != layers:
+        raise ConfigError(f"{config.file}: layer_types has {len(sliding)} entries for {layers} layers")
+    if any(sliding) and wanted is None:
+        notes.append(Note("derived", "sliding layers from layer_types; use_sliding_window is not set"))
+    return sliding if any(sliding) or (wanted and window) else []
+
+
+def window_keys(config: Config, sliding: Sequence[bool], block: int, notes: list[Note]) -> list[KV]:
+    """Window and one bool per layer."""
+    if not sliding:
+        return []
+    window = config.integer("dflash_config.swa_window_size", "sliding_window", low=1)
+    window = config.need(window, "sliding_window", tip="layer_types names sliding layers, so their window is needed")
+    if window < block:
+        notes.append(Note("warning", f"the sliding window of {window} is shorter than a block of {block}"))
+    return [
+        u32(f"{ARCH}.attention.sliding_window", window),
+        array(f"{ARCH}.attention.sliding_window_pattern", ValueType.BOOL, list(sliding)),
+    ]
+
+
+def causal_keys(config: Config, sliding: Sequence[bool], notes: list[Note]) -> list[KV]:
+    """Absent when nothing says so; an early key already stands for ``is_causal: false``."""
+    own = config.boolean("is_causal")
+    if own is False:
+        return []
+    causal = own if own is not None else config.boolean("dflash_config.causal")
+    if causal is None:
+        causal = _exported_causality(config, sliding, notes)
+    return [] if causal is None else [boolean(f"{ARCH}.attention.causal", causal)]
+
+
+def _exported_causality(config: Config, sliding: Sequence[bool], notes: list[Note]) -> bool | None:
+    """An exporter's own field; the runtime has one flag, so causal windows beside free full layers fit nowhere."""
+    query = config.boolean("dflash_config.dflash_query_causal", "dflash_query_causal")
+    if query is not None:
+        notes.append(Note("derived", f"causal attention {str(query).lower()} from dflash_query_causal"))
+        return query
+    free = config.boolean("dflash_config.sliding_window_non_causal", "sliding_window_non_causal")
+    if free is not None and any(sliding):
+        if free or all(sliding):
+            notes.append(
+                Note("derived", f"causal attention {str(not free).lower()} from sliding_window_non_causal {free}")
+            )
+            return not free
+        notes.append(
+            Note(
+                "warning",
+                "sliding layers are causal and full ones are not (sliding_window_non_causal is false): llama.cpp has "
+                "one flag for all layers, so none is written and every layer attends both ways; expect lower "
+                "acceptance",
+            )
+        )
+    elif any(sliding):
+        notes.append(
+            Note(
+                "warning",
+                "nothing says whether the sliding layers are causal (is_causal, dflash_config.causal): llama.cpp "
+                "will attend both ways in every layer, other engines take sliding layers as causal",
+            )
+        )
+    return None
+
+
+def rope_dimension(config: Config, rope: Rope, sizes: Sizes, chosen: int | None) -> int | None:
+    """The rotary dimension count to write, None for the whole head."""
+    if chosen is not None:
+        if not 0 < chosen <= sizes.head_dim or chosen % 2:
+            raise ConfigError(f"--rope-dimension-count {chosen} is not an even number up to head_dim {sizes.head_dim}")
+        return chosen
+    if rope.partial is None:
+        return None
+    count = int(sizes.head_dim * rope.partial)
+    if count < 2 or count % 2:
+        raise config.fail("partial_rotary_factor", rope.partial, f"an even share of head_dim {sizes.head_dim}")
+    return count
+
+
+def finish(plan: TensorPlan, interleaved: int, gemma_norm: bool) -> TensorPlan:
+    """Turn a table's marks into transforms: rope rows only for interleaved checkpoints, 1 + w for Gemma norms."""
+    marks = plan.transform.split()
+    steps = []
+    if "rope" in marks and interleaved:
+        steps.append("rope_rows")
+    if "norm" in marks and gemma_norm:
+        steps.append("add_one")
+    known = [mark for mark in marks if mark not in ("rope", "norm")]
+    return TensorPlan(
+        plan.name,
+        plan.shape,
+        plan.sources,
+        "+".join(steps or known or ["copy"]),
+        interleaved if "rope_rows" in steps else plan.argument,
+        plan.constant,
+        plan.scheme,
+        plan.block,
+    )
+
+
+def rope_factors(rope: Rope, head_dim: int) -> list[TensorPlan]:
+    """rope_freqs for llama3 scaling, which has no keys."""
+    if rope.kind != "llama3":
+        return []
+    import numpy as np
+
+    values = np.array(llama3_frequency_factors(rope, head_dim), dtype=np.float32)
+    return [TensorPlan("rope_freqs.weight", values.shape, transform="constant", constant=values)]
+
+
+def uses_mrope(target: Config) -> bool:
+    rope = target.table("rope_parameters") or target.table("rope_scaling") or {}
+    return "mrope_section" in rope
+
+
+def target_partial(target: Mapping[str, object]) -> float | None:
+    """The target's own partial rotary factor, None when its config has none."""
+    config = Config(target, "target config.json")
+    rope = Config(config.table("rope_parameters", "rope_scaling") or {}, "target config.json: rope_parameters")
+    partial = rope.number("partial_rotary_factor")
+    return config.number("partial_rotary_factor") if partial is None else partial

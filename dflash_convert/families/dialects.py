@@ -1,0 +1,227 @@
+"""One reading for every exporter's spelling: tensor names, taps, block, mask token, anchor rule.
+
+Who writes what (public loaders and exporters): z-lab nests the contract in ``dflash_config``; DeepSpec and
+Muse keep it at the top; speculators nests the backbone in ``transformer_layer_config`` and counts layer inputs;
+ModelOpt keeps Markov tensors at the root; early SpecForge prefixes them with ``logit_head.``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dflash_convert.errors import ConfigError, FamilyError
+from dflash_convert.families.common import Overrides, Weight
+from dflash_convert.families.tokens import token_id
+from dflash_convert.hparams import Config
+from dflash_convert.notes import Note
+
+RENAMED = (
+    (re.compile(r"^model\."), ""),
+    (re.compile(r"^logit_head\."), ""),
+    (re.compile(r"^markov_(w[12])(\.weight)?$"), r"markov_head.markov_\1.weight"),
+    (re.compile(r"^(?:markov_head\.)?confidence_proj\."), "confidence_head.proj."),
+    (re.compile(r"^confidence_head\.(weight|bias)$"), r"confidence_head.proj.\1"),
+    (re.compile(r"^(candidate_selector\.\w+_codebook)\.weight$"), r"\1"),
+)
+TAP_TIP = "the drafter's taps are needed: --taps 1,9,17 gives the target layers whose output it reads"
+
+
+def canonical(weights: Sequence[Weight]) -> list[Weight]:
+    """Every weight under its canonical name; order and sources stay."""
+    return [weight._replace(name=canonical_name(weight.name)) for weight in weights]
+
+
+def canonical_name(name: str) -> str:
+    for pattern, replacement in RENAMED:
+        name = pattern.sub(replacement, name)
+    return name
+
+
+def exporter(config: Config, weights: Sequence[Weight]) -> str:
+    """Who wrote the checkpoint, as far as its shape tells."""
+    names = {weight.sources[0].name.removeprefix("model.") for weight in weights}
+    if {"speculators_model_type", "speculators_config", "transformer_layer_config"} & set(config.raw):
+        return "speculators"
+    if any(name.startswith(("markov_w1", "confidence_proj")) for name in names) or "quant_algo" in config.raw:
+        return "ModelOpt"
+    if any(name.startswith("logit_head.") for name in names) or "projector_type" in config.nested:
+        return "SpecForge"
+    if config.nested:
+        return "z-lab"
+    return "DeepSpec" if "target_layer_ids" in config.raw else "unknown"
+
+
+def proposed_target(raw: Mapping[str, Any]) -> str | None:
+    """The repository that a speculators config names as its verifier."""
+    inner = raw.get("speculators_config")
+    verifier = inner.get("verifier") if isinstance(inner, dict) else None
+    name = verifier.get("name_or_path") if isinstance(verifier, dict) else None
+    return name if isinstance(name, str) and name else None
+
+
+def read_block(config: Config, overrides: Overrides) -> int:
+    if overrides.block_size is not None:
+        return overrides.block_size
+    block = config.integer("dflash_config.block_size", "block_size", low=2)
+    return config.need(block, "block_size", tip="--block-size N gives it; the reference converter would take 16")
+
+
+def read_mask(config: Config, target: Config, vocab: int, overrides: Overrides, notes: list[Note]) -> int:
+    """The mask token's id: a number nested or at the top, else a string that the target's tokenizer knows."""
+    mask = overrides.mask_token_id
+    if mask is None:
+        mask = config.integer("dflash_config.mask_token_id", "mask_token_id")
+    if mask is None:
+        text = config.text("dflash_config.mask_token", "mask_token")
+        if text is not None:
+            mask = token_id(overrides.target_directory, text)
+            if mask is None:
+                raise ConfigError(
+                    f"{config.file}: mask_token is {text!r}, which the target's tokenizer does not name",
+                    tip="--mask-token-id N gives its id",
+                )
+            notes.append(Note("derived", f"mask token id {mask} of {text!r} from the target's tokenizer"))
+    mask = config.need(mask, "dflash_config.mask_token_id", tip="--mask-token-id N gives it")
+    if mask >= vocab:
+        raise ConfigError(f"{config.file}: mask_token_id {mask} is outside the vocabulary of {vocab}")
+    for field in ("eos_token_id", "pad_token_id"):
+        value = target.fields.get(field)
+        if mask in (value if isinstance(value, list) else [value]):
+            notes.append(Note("warning", f"mask token {mask} is the target's {field}: an exporter's fallback?"))
+    return mask
+
+
+def read_taps(
+    config: Config, target: Config, weights: Sequence[Weight], hidden: int, overrides: Overrides, notes: list[Note]
+) -> list[int]:
+    """Runtime taps: a checkpoint counts layer outputs, the runtime layer inputs, so id + 1.
+
+    ``aux_hidden_state_layer_ids`` and ``eagle_aux_hidden_state_layer_ids`` count layer inputs already.
+    """
+    if overrides.taps is not None:
+        taps = [i + 1 for i in overrides.taps]
+    else:
+        stated = _stated_taps(config)
+        if stated:
+            (source, taps), *others = stated
+            for name, other in others:
+                if other != taps:
+                    notes.append(Note("warning", f"{source} and {name} name different layers; {source} counts"))
+        else:
+            taps = _derived_taps(config, target, weights, hidden, notes)
+    if len(set(taps)) != len(taps) or min(taps) < 0:
+        raise ConfigError(f"{config.file}: target_layer_ids {[t - 1 for t in taps]} are not distinct layers")
+    if taps != sorted(taps):
+        notes.append(Note("warning", f"taps {[t - 1 for t in taps]} are not in ascending order; the order is kept"))
+    _check_fc(config, weights, hidden, taps)
+    _check_depth(config, target, taps, notes)
+    return taps
+
+
+def _stated_taps(config: Config) -> list[tuple[str, list[int]]]:
+    """Every list of taps in the config as runtime taps, the one that counts first."""
+    found = []
+    for name, shift in (
+        ("dflash_config.target_layer_ids", 1),
+        ("aux_hidden_state_layer_ids", 0),
+        ("target_layer_ids", 1),
+        ("eagle_aux_hidden_state_layer_ids", 0),
+    ):
+        ids = config.integers(name)
+        if ids:
+            found.append((name, [i + shift for i in ids]))
+    return found
+
+
+def fc_columns(weights: Sequence[Weight]) -> int | None:
+    """Columns of the feature fusion matrix, None when there is none."""
+    shape = next((w.shape for w in weights if w.name in ("fc.weight", "encoder.fc.weight")), ())
+    return shape[1] if len(shape) == 2 else None
+
+
+def _derived_taps(
+    config: Config, target: Config, weights: Sequence[Weight], hidden: int, notes: list[Note]
+) -> list[int]:
+    """The public rule for drafters without a list: one tap in the middle, else evenly from layer 1 to depth - 3."""
+    depth = config.integer("dflash_config.num_target_layers", "num_target_layers", low=1)
+    columns = fc_columns(weights)
+    if depth is None or columns is None or columns % hidden or depth < 4:
+        raise config.missing("dflash_config.target_layer_ids", tip=TAP_TIP)
+    count = columns // hidden
+    span = depth - 4
+    outputs = [depth // 2] if count == 1 else [round(1 + i * span / (count - 1)) for i in range(count)]
+    shown = ", ".join(map(str, outputs))
+    notes.append(
+        Note("derived", f"taps {shown} from num_target_layers {depth} and fc's width: target_layer_ids is missing")
+    )
+    return [i + 1 for i in outputs]
+
+
+def _check_fc(config: Config, weights: Sequence[Weight], hidden: int, taps: Sequence[int]) -> None:
+    """The loader wants [hidden, taps x hidden]; a target of another width cannot be expressed."""
+    columns = fc_columns(weights)
+    if columns is None or columns == len(taps) * hidden:
+        return
+    other = config.integer("target_hidden_size", low=1)
+    if columns % len(taps) == 0 and (other == columns // len(taps) or columns % hidden):
+        raise FamilyError(
+            f"{config.file}: the drafter reads target states of width {columns // len(taps)} but its own hidden_size "
+            f"is {hidden}; llama.cpp's dflash needs the two to be equal"
+        )
+    raise ConfigError(
+        f"{config.file}: target_layer_ids names {len(taps)} taps, but fc.weight is made for {columns / hidden:g}",
+        tip="--taps gives the right list",
+    )
+
+
+def _check_depth(config: Config, target: Config, taps: Sequence[int], notes: list[Note]) -> None:
+    depth = config.integer("dflash_config.num_target_layers", "num_target_layers", low=1)
+    real = target.integer("num_hidden_layers", low=1)
+    if depth is not None and max(taps) > depth:
+        raise ConfigError(f"{config.file}: tap {max(taps) - 1} is outside a target of {depth} layers")
+    last = real or depth
+    if last is not None and max(taps) == last:
+        notes.append(
+            Note(
+                "warning",
+                f"tap {last - 1} is the target's last layer: llama.cpp exports what leaves the last layer of few "
+                "architectures only (check says which) and aborts on the others",
+            )
+        )
+
+
+def read_anchor(config: Config, block: int, notes: list[Note]) -> bool:
+    """Whether drafting starts in the anchor's own slot (DSpark): a stated value, else the exporter's rule."""
+    stated = config.boolean("sample_from_anchor")
+    nested = config.boolean("dflash_config.sample_from_anchor")
+    if stated is not None or nested is not None:
+        if None not in (stated, nested) and stated != nested:
+            notes.append(Note("warning", "sample_from_anchor differs from dflash_config's; the top level counts"))
+        return bool(nested if stated is None else stated)
+    tokens = _proposed_tokens(config)
+    if tokens in (block, block - 1):
+        anchor = tokens == block
+        notes.append(
+            Note("derived", f"sample_from_anchor {str(anchor).lower()}: {tokens} speculative tokens, block {block}")
+        )
+        return anchor
+    if tokens is not None:
+        notes.append(
+            Note("warning", f"speculative_tokens {tokens} fits neither slot rule of a block of {block}; ignored")
+        )
+    # EAGLE-style exports draft after a bonus anchor, the DFlash lineage samples from the anchor itself
+    return not {"transformer_layer_config", "aux_hidden_state_layer_ids"} & set(config.raw)
+
+
+def _proposed_tokens(config: Config) -> int | None:
+    """speculative_tokens of the default proposal method (speculators)."""
+    outer = config.table("speculators_config") or {}
+    methods = outer.get("proposal_methods")
+    if not isinstance(methods, list):
+        return None
+    tables = [m for m in methods if isinstance(m, dict)]
+    default = outer.get("default_proposal_method")
+    chosen = next((m for m in tables if m.get("proposal_type") == default), tables[0] if tables else {})
+    return Config(chosen, f"{config.file}: proposal_methods").integer("speculative_tokens")

@@ -1,0 +1,173 @@
+"""EAGLE-3 heads, GGUF architecture eagle3: one Llama layer over token embeddings and fused target states.
+
+Keys, order and the head permutation are those of llama.cpp b11434's Llama route; the loader is
+src/models/eagle3.cpp, which wants exactly three taps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dflash_convert.checkpoint import Checkpoint
+from dflash_convert.container.types import KV, ValueType, array, boolean, f32, u32
+from dflash_convert.errors import CheckpointError, ConfigError, FamilyError
+from dflash_convert.families import backbone, quantized
+from dflash_convert.families.backbone import Sizes
+from dflash_convert.families.common import (
+    Description,
+    Overrides,
+    Rule,
+    TensorPlan,
+    Weight,
+    plan_tensors,
+    refuse_unclaimed,
+    require,
+)
+from dflash_convert.hparams import Config, read_rope
+from dflash_convert.notes import Note
+
+ARCH = "eagle3"
+ARCHITECTURES = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "Eagle3Speculator", "Eagle3DraftModel")
+LAYER = {
+    "hidden_norm.weight": Rule("blk.{}.attn_norm_2.weight", "H"),
+    "input_layernorm.weight": Rule("blk.{}.attn_norm.weight", "H"),
+    "post_attention_layernorm.weight": Rule("blk.{}.ffn_norm.weight", "H"),
+    "self_attn.q_proj.weight": Rule("blk.{}.attn_q.weight", "Q E", "rope_interleave"),
+    "self_attn.k_proj.weight": Rule("blk.{}.attn_k.weight", "K E", "rope_interleave"),
+    "self_attn.v_proj.weight": Rule("blk.{}.attn_v.weight", "K E"),
+    "self_attn.o_proj.weight": Rule("blk.{}.attn_output.weight", "H Q"),
+    "mlp.gate_proj.weight": Rule("blk.{}.ffn_gate.weight", "F H"),
+    "mlp.up_proj.weight": Rule("blk.{}.ffn_up.weight", "F H"),
+    "mlp.down_proj.weight": Rule("blk.{}.ffn_down.weight", "H F"),
+}
+RULES = {
+    "fc.weight": Rule("fc.weight", "H Z"),
+    "input_norm.weight": Rule("enc.output_norm.weight", "Z"),
+    "norm.weight": Rule("output_norm.weight", "H"),
+    "embed_tokens.weight": Rule("token_embd.weight", "V H"),
+    "lm_head.weight": Rule("output.weight", "W H"),
+    "d2t": Rule("d2t", "W", "add_index"),
+    **{f"layers.{{}}.{name}": rule for name, rule in LAYER.items()},
+}
+SKIP = {"t2d": "the runtime derives it from d2t"}
+REQUIRED = ("fc.weight", "output_norm.weight", *(rule.name for rule in LAYER.values()))
+UNCLAIMED = (
+    ("_proj.bias", "its eagle3 graph has no biases"),
+    ("q_norm", "its eagle3 graph has no query and key norms"),
+    ("k_norm", "its eagle3 graph has no query and key norms"),
+    ("kv_a_proj", "its eagle3 graph has no latent (MLA) attention"),
+)
+
+
+def looks_like(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> bool:
+    """A single-layer head with a draft vocabulary under its backbone's architecture string (early EAGLE-3)."""
+    names = {name.removeprefix("model.") for name in tensors}
+    return (
+        "draft_vocab_size" in config
+        and config.get("num_hidden_layers") == 1
+        and "fc.weight" in names
+        and any(name.endswith("hidden_norm.weight") and name != "hidden_norm.weight" for name in names)
+    )
+
+
+def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overrides) -> Description:
+    """Read an EAGLE-3 head; ``target`` is the target's config.json, whose depth gives taps that are not stated."""
+    config, target_config = Config(checkpoint.config), Config(target, "target config.json")
+    notes: list[Note] = []
+    loaded = quantized.logical_weights(checkpoint, notes)
+    weights = [weight._replace(name=_canonical(weight.name)) for weight in loaded.weights]
+    sizes = backbone.read_sizes(config, weights, target_config, notes)
+    if sizes.layers != 1:
+        raise FamilyError(
+            f"{config.file}: num_hidden_layers is {sizes.layers}; llama.cpp runs EAGLE-3 heads of one layer"
+        )
+    rope, rope_notes = read_rope(config)
+    notes += rope_notes
+    taps = _taps(config, target_config, overrides, notes)
+    width = config.integer("target_hidden_size", low=1) or target_config.integer("hidden_size", low=1)
+    width = target_config.need(width, "hidden_size")
+    before = config.boolean("norm_before_fc") is True
+    dims = sizes.symbols(len(taps)) | {"Z": len(taps) * width}
+    mapped = plan_tensors(weights, RULES, dims, SKIP)
+    refuse_unclaimed(mapped, UNCLAIMED, overrides, ARCH)
+    require(mapped.plans, REQUIRED, 1, "EAGLE-3")
+    _check(mapped.has("d2t"), mapped.has("enc.output_norm.weight"), before, sizes)
+    plans = [replace(p, argument=sizes.head_dim) if p.transform == "rope_interleave" else p for p in mapped.plans]
+    plans = backbone.rope_factors(rope, sizes.head_dim) + sorted(plans, key=lambda plan: plan.name == "d2t")
+    rotary = overrides.rope_dimension_count or sizes.head_dim
+    return Description(
+        family="EAGLE-3",
+        architecture=ARCH,
+        keys=tuple(_keys(sizes) + backbone.rope_keys(rope, ARCH) + _norm_keys(sizes)),
+        late_keys=(u32(f"{ARCH}.vocab_size", sizes.vocab), u32(f"{ARCH}.rope.dimension_count", rotary)),
+        tensors=tuple(plans),
+        vocab_size=sizes.vocab,
+        block_size=None,
+        taps=tuple(taps),
+        mask_token_id=None,
+        skipped=(*loaded.skipped, *mapped.skipped),
+        notes=tuple(notes),
+        eagle3_vocab=True,
+        first_keys=(
+            array(f"{ARCH}.target_layers", ValueType.INT32, taps),
+            u32(f"{ARCH}.target_hidden_size", width),
+            boolean(f"{ARCH}.norm_before_residual", config.boolean("norm_before_residual") is True),
+            boolean(f"{ARCH}.norm_before_fc", before),
+        ),
+    )
+
+
+def _canonical(name: str) -> str:
+    """midlayer.X -> layers.0.X, whatever prefix stands before."""
+    bare = name.removeprefix("model.")
+    return "layers.0." + bare.removeprefix("midlayer.") if bare.startswith("midlayer.") else bare
+
+
+def _taps(config: Config, target: Config, overrides: Overrides, notes: list[Note]) -> list[int]:
+    """Layer inputs: stated, else the public rule (layer 2, the middle, three before the end)."""
+    nested = config.table("eagle_config") or {}
+    inner = Config(nested, f"{config.file}: eagle_config").integers("eagle_aux_hidden_state_layer_ids")
+    taps = list(overrides.taps) if overrides.taps is not None else config.integers("eagle_aux_hidden_state_layer_ids")
+    if taps is None and inner is not None:
+        taps = inner
+        notes.append(Note("derived", f"taps {taps} from eagle_config"))
+    if not taps:
+        depth = target.need(target.integer("num_hidden_layers", low=6), "num_hidden_layers")
+        taps = [2, depth // 2, depth - 3]
+        notes.append(Note("derived", f"taps {taps} from the target's {depth} layers: config.json states none"))
+    if len(taps) != 3:
+        raise FamilyError(f"{config.file}: {len(taps)} taps, but llama.cpp runs EAGLE-3 with exactly 3")
+    if min(taps) < 0 or len(set(taps)) != 3:
+        raise ConfigError(f"{config.file}: taps {taps} are not three distinct layers")
+    return taps
+
+
+def _check(mapping: bool, norm: bool, before: bool, sizes: Sizes) -> None:
+    if sizes.draft_vocab < sizes.vocab and not mapping:
+        raise CheckpointError(f"draft_vocab_size {sizes.draft_vocab} < vocab_size {sizes.vocab} but no d2t tensor")
+    if norm != before:
+        there = "has" if norm else "has no"
+        raise CheckpointError(
+            f"config.json: norm_before_fc is {str(before).lower()}, but the checkpoint {there} input_norm.weight"
+        )
+
+
+def _keys(sizes: Sizes) -> list[KV]:
+    return [
+        u32(f"{ARCH}.block_count", sizes.layers),
+        u32(f"{ARCH}.context_length", sizes.context),
+        u32(f"{ARCH}.embedding_length", sizes.hidden),
+        u32(f"{ARCH}.feed_forward_length", sizes.ffn),
+        u32(f"{ARCH}.attention.head_count", sizes.heads),
+        u32(f"{ARCH}.attention.head_count_kv", sizes.heads_kv),
+    ]
+
+
+def _norm_keys(sizes: Sizes) -> list[KV]:
+    return [
+        f32(f"{ARCH}.attention.layer_norm_rms_epsilon", sizes.eps),
+        u32(f"{ARCH}.attention.key_length", sizes.head_dim),
+        u32(f"{ARCH}.attention.value_length", sizes.head_dim),
+    ]
