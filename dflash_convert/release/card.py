@@ -124,8 +124,8 @@ def _provenance(document: Mapping[str, Any]) -> str:
     rows = [("drafter", _model(drafter)), ("target", _model(target))]
     if drafter["config_sha256"]:
         rows.append(("SHA-256 of the drafter's config.json", f"`{drafter['config_sha256']}`"))
-    if target["tokenizer_sha256"]:
-        rows.append(("SHA-256 of the target's tokenizer", f"`{target['tokenizer_sha256']}`"))
+    for name, digest in target["files"].items():
+        rows.append((f"SHA-256 of the target's {_plain(name)}", f"`{_plain(digest)}`"))
     rows.append(("made with", f"{tool['name']} {tool['version']}"))
     lines = [f"- {what}: {value}" for what, value in rows]
     return "\n".join([*lines, "", "`manifest.json` has the same facts for programs."])

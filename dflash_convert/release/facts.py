@@ -34,7 +34,8 @@ class Origin:
 @dataclass(frozen=True)
 class DrafterFacts:
     """A drafter GGUF: ``file_type`` is its encoding (``Q8_0``), ``tensor_types`` counts tensors by type,
-    ``n_max`` the most tokens a block can draft."""
+    ``n_max`` the most tokens a block can draft, ``target_files`` the SHA-256 of each tokenizer file of the
+    target."""
 
     path: Path
     size: int
@@ -51,7 +52,7 @@ class DrafterFacts:
     license_name: str | None
     license_link: str | None
     config_sha256: str | None
-    tokenizer_sha256: str | None
+    target_files: dict[str, str]
     tool_version: str | None
 
     @property
@@ -95,7 +96,7 @@ def read_facts(path: Path) -> DrafterFacts:
         license_name=_text(gguf, "general.license.name"),
         license_link=_text(gguf, "general.license.link"),
         config_sha256=_text(gguf, "dflash_convert.drafter.config_sha256"),
-        tokenizer_sha256=_text(gguf, "dflash_convert.target.tokenizer_sha256"),
+        target_files=_target_files(gguf),
         tool_version=_text(gguf, "dflash_convert.version"),
     )
 
@@ -105,7 +106,7 @@ def same_release(files: Iterable[DrafterFacts]) -> DrafterFacts:
     files = list(files)
     first = files[0]
     for other in files[1:]:
-        for what in ("spec_type", "block_size", "config_sha256", "tokenizer_sha256", "drafter", "target"):
+        for what in ("spec_type", "block_size", "config_sha256", "target_files", "drafter", "target"):
             a, b = getattr(first, what), getattr(other, what)
             if a != b:
                 raise UsageError(
@@ -166,6 +167,12 @@ def _target(gguf: Gguf) -> Origin:
     url = _text(gguf, "general.base_model.0.repo_url") or ""
     repository = url[len(HUB) :].strip("/") if url.startswith(HUB) else None
     return Origin(_text(gguf, "general.base_model.0.name"), repository or None)
+
+
+def _target_files(gguf: Gguf) -> dict[str, str]:
+    prefix = "dflash_convert.target.files."
+    found = {name[len(prefix) :]: _text(gguf, name) for name in sorted(gguf.keys) if name.startswith(prefix)}
+    return {name: digest for name, digest in found.items() if name.isprintable() and digest}
 
 
 def _file_type(path: Path, number: int | None) -> str:

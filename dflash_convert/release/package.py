@@ -160,8 +160,7 @@ def _document(
         "n_max": _n_max(options.n_max, first),
         "license": _license(options, first),
         "drafter": _origin(first.drafter, options.drafter_repo) | {"config_sha256": first.config_sha256},
-        "target": _origin(first.target, options.target_repo, target_name)
-        | {"tokenizer_sha256": first.tokenizer_sha256},
+        "target": _origin(first.target, options.target_repo, target_name) | {"files": first.target_files},
         "options": _options_used(options),
         "files": files,
         "validation": [summary(names[path], reports[path]) for path in ordered],

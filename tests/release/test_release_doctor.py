@@ -1,0 +1,131 @@
+"""doctor: every problem has a cure, nothing else has one, and the token stays hidden."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from release_tools import ROOT, Done
+from upload_hub import TOKEN
+
+from dflash_convert.engine.trace import EngineInfo
+from dflash_convert.release import doctor
+from dflash_convert.release.doctor import Finding, Report
+
+GOOD = EngineInfo(
+    "llama-server", "/opt/llama-server", "4242", doctor.DRAFTING, ("CUDA0: A Card (24000 MiB, 23000 MiB free)",)
+)
+
+
+def with_engines(monkeypatch: pytest.MonkeyPatch, *engines: EngineInfo) -> list[Finding]:
+    monkeypatch.setattr("dflash_convert.engine.find.find_engines", lambda *_: list(engines))
+    return doctor.engines(None, {})
+
+
+def test_requirements_are_those_of_the_package() -> None:
+    """The table must not drift from pyproject.toml."""
+    text = (ROOT / "pyproject.toml").read_text()
+    for name, (least, *_) in {**doctor.NEEDED, **doctor.OPTIONAL}.items():
+        assert f'"{name}>={least}"' in text
+    block = text.split("dependencies = [")[1].split("]")[0]
+    names = {re.split("[>=]", item)[0] for item in re.findall(r'"([^"]+)"', block) if "python_version" not in item}
+    assert names == set(doctor.NEEDED)
+    assert f'requires-python = ">={".".join(map(str, doctor.PYTHON))}"' in text
+
+
+def test_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = {"numpy": "1.20", "tqdm": "4.66.10"}
+
+    def version(name: str) -> str:
+        if name not in versions:
+            raise doctor.importlib.metadata.PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr(doctor.importlib.metadata, "version", version)
+    found = {f.name: f for f in doctor.packages()}
+    assert found["tqdm"].severity == "ok"
+    assert (found["numpy"].severity, found["numpy"].value) == ("error", "1.20, at least 1.26.4 is needed")
+    assert found["gguf"].cure == "pip install 'gguf>=0.17'  (names in general.* keys)"
+    assert (found["xllamacpp"].severity, found["xllamacpp"].exit_code) == ("note", 0)
+    assert Report(tuple(found.values())).exit_code == 1
+
+
+def test_a_good_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = with_engines(monkeypatch, GOOD)
+    assert all(f.severity == "ok" and f.cure is None for f in found)
+    assert any(f.name == "device" and "CUDA0" in f.value for f in found)
+    assert any(f.value == "draft-dflash, draft-dspark, draft-eagle3" for f in found)
+
+
+def test_an_old_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = with_engines(monkeypatch, EngineInfo("llama-server", "/x", "1", ("draft-eagle3",)))
+    assert Report(tuple(found)).exit_code == 7
+    assert any(f.cure == "update llama.cpp: it does not know draft-dflash, draft-dspark" for f in found)
+
+
+def test_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    (finding,) = with_engines(monkeypatch)
+    assert (finding.severity, finding.exit_code) == ("error", 7)
+    assert "pip install" in str(finding.cure)
+
+
+def test_one_broken_engine_beside_a_good_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = with_engines(monkeypatch, EngineInfo("embedded", None, "", problem="cannot be used"), GOOD)
+    assert [f.severity for f in found].count("warning") == 1
+    assert Report(tuple(found)).exit_code == 0
+
+
+class Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+def test_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: Usage(0, 0, 10**9))
+    finding = doctor.disk(tmp_path / "not" / "yet")[0]
+    assert finding.severity == "warning"
+    assert finding.value.startswith("1.0 GB free")
+    assert finding.cure
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: Usage(0, 0, 10**12))
+    assert doctor.disk(tmp_path)[0].cure is None
+
+
+@pytest.mark.parametrize(
+    ("status", "token", "severity", "value"),
+    [
+        (None, TOKEN, "warning", "no answer"),
+        (200, TOKEN, "ok", "logged in"),
+        (401, TOKEN, "warning", "the token is refused (status 401)"),
+        (401, None, "note", "no token"),
+    ],
+)
+def test_hub(monkeypatch: pytest.MonkeyPatch, status: Any, token: Any, severity: str, value: str) -> None:
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: token)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(doctor, "_status", lambda *_: status)
+    last = doctor.hub(offline=False)[-1]
+    assert (last.severity, last.value) == (severity, value)
+    assert (last.cure is None) == (severity == "ok")
+
+
+def test_cli(program: Callable[..., Done], tmp_path: Path) -> None:
+    server = tmp_path / "llama-server"
+    server.write_text("#!/bin/sh\nexit 1\n")  # says nothing about itself
+    server.chmod(0o755)
+    done = program("doctor", "--offline", "--json", "--llama-server", server, HF_TOKEN=TOKEN, HF_HOME=str(tmp_path))
+    answer = json.loads(done.out)
+    assert answer["schema"] == 1
+    assert done.code == answer["exit_code"]
+    assert {f["area"] for f in answer["findings"]} == {"program", "packages", "engines", "disk", "hub"}
+    for finding in answer["findings"]:
+        assert set(finding) == {"area", "name", "value", "severity", "cure"}
+        if finding["severity"] in ("warning", "error"):
+            assert finding["cure"]
+    assert TOKEN not in done.out + done.err
+    table = program("doctor", "--offline", HF_HOME=str(tmp_path))
+    assert "  ok  dflash-convert     0.1.0\n" in table.out
