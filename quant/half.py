@@ -38,15 +38,16 @@ class HalfCoder:
     def encode(self, x: F32) -> U16:
         """The float16 patterns of ``x`` [n]; a view that the next call overwrites.
 
-        Overflow becomes Inf; NaN becomes some NaN or Inf pattern (callers refuse both).
+        Overflow and NaN become Inf (callers refuse both).
         """
         n = x.size
-        a, b, c, h = self._a[:n], self._b[:n], self._c[:n], self._h[:n]
+        a, b, c = self._a[:n], self._b[:n], self._c[:n]
+        h, g = self._h[:n], self._g[:n]
         w = x.view(np.uint32)
         # Adding 2^k aligned to the value's exponent lets the float adder round at float16's last bit.
         np.left_shift(w, 1, out=b)
         np.bitwise_and(b, 0xFF000000, out=b)
-        np.maximum(b, 0x71000000, out=b)
+        np.clip(b, 0x71000000, 0xFF000000, out=b)  # faster than maximum with a scalar
         np.right_shift(b, 1, out=b)
         np.add(b, 0x07800000, out=b)
         np.abs(x, out=a)
@@ -58,10 +59,12 @@ class HalfCoder:
         np.bitwise_and(b, 0x7C00, out=b)
         np.bitwise_and(bits, 0x0FFF, out=c)
         np.add(b, c, out=b)
-        np.right_shift(w, 16, out=c)
-        np.bitwise_and(c, 0x8000, out=c)
-        np.bitwise_or(b, c, out=b)
         np.copyto(h, b, casting="unsafe")
+        np.clip(h, 0, _EXPONENT, out=h)  # a NaN's mantissa must not carry the pattern past Inf
+        np.right_shift(w, 16, out=c)
+        np.copyto(g, c, casting="unsafe")
+        np.bitwise_and(g, 0x8000, out=g)
+        np.bitwise_or(h, g, out=h)
         return h
 
     def has_nonfinite(self, bits: U16) -> bool:

@@ -9,6 +9,8 @@ sub-block i: its low nibble is in half i % 2 of scales_l[i // 2], its upper two 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from .half import F32, HalfCoder
@@ -83,7 +85,7 @@ class LevelSearch:
             np.add(s.q, ones, out=s.q)
 
 
-class _IQ4:
+class _IQ4(ABC):
     block: int
 
     def __init__(self, capacity: int, imatrix: F32 | None = None) -> None:
@@ -104,8 +106,9 @@ class _IQ4:
             self._columns.fill(first * ratio, sigma2)
         return self.finish(self._search.run(), out)
 
+    @abstractmethod
     def finish(self, scale: F32, out: Records) -> int:
-        raise NotImplementedError
+        """Write the records from the scales of the sub-blocks [n·block/32]; the first bad block."""
 
     def store_scale(self, d: F32, out: Records) -> int:
         bits = self._half.encode(d)

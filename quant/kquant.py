@@ -13,6 +13,8 @@ Q2_K: scales[j] = scale | minimum << 4; per half of 128, qs[j] holds elements j,
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from .half import F32, HalfCoder
@@ -23,7 +25,7 @@ from .search import WEIGHTED_STEPS, AffineSearch
 from .sub import ColumnWeights, SubBlocks, nearest_int
 
 
-class _AffineK:
+class _AffineK(ABC):
     """The steps that the three types share."""
 
     size: int
@@ -44,12 +46,13 @@ class _AffineK:
         else:
             self._search = AffineSearch(self._sub, self.nmax, *WEIGHTED_STEPS, guarded=True)
 
+    @abstractmethod
     def weigh(self) -> None:
         """Fill w from x."""
-        raise NotImplementedError
 
+    @abstractmethod
     def store(self, out: Records, scales: Array, lows: Array) -> None:
-        raise NotImplementedError
+        """Write all fields but d and dmin."""
 
     def quantized(self, values: F32) -> tuple[Array, F32]:
         """One factor for each super-block's ``values`` [n, m]: quantized [n, m] and the factor [n]."""
@@ -119,8 +122,9 @@ class _K32(_AffineK):
         packed[:, 8:12] = (scales[:, 4:] & 15) | lows[:, 4:] << 4
         self.store_levels(out)
 
+    @abstractmethod
     def store_levels(self, out: Records) -> None:
-        raise NotImplementedError
+        """Write the fields that hold the levels."""
 
 
 class Q4KKernel(_K32):

@@ -6,6 +6,8 @@ given whole rows.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from .half import F32, HalfCoder
@@ -14,12 +16,12 @@ from .search import WEIGHTED_STEPS, AffineSearch, SymmetricSearch
 from .sub import ColumnWeights, SubBlocks
 
 
-class _Weighted:
+class _Weighted(ABC):
     def __init__(self, capacity: int, imatrix: F32, nmax: int) -> None:
         self._sub = SubBlocks(capacity, 32)
         self._columns = ColumnWeights(imatrix, self._sub)
         self._length = imatrix.size
-        self._half = HalfCoder(capacity // 32)
+        self._half = HalfCoder(capacity // 16)
         self._nmax = nmax
 
     def encode(self, src: Array, out: Records, first: int) -> int:
@@ -39,9 +41,9 @@ class _Weighted:
         out[:, at:] = ((levels[:16] & 15) | levels[16:] << 4).T
         return first_bad_half(np.maximum.reduce(bits & 0x7FFF, axis=0))
 
+    @abstractmethod
     def search(self) -> tuple[F32, Array]:
         """The float16 fields [1 or 2, n] and the levels uint8 [32, n]."""
-        raise NotImplementedError
 
 
 class WeightedSymmetric(_Weighted):
