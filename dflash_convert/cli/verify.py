@@ -1,0 +1,90 @@
+"""dflash-convert verify OUT.gguf DRAFTER_DIR"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dflash_convert.cli.common import json_option, progress_wanted, say, show_notes, verbosity_options
+
+if TYPE_CHECKING:
+    from dflash_convert.verify import TensorReport, VerifyResult
+
+
+@click.command("verify")
+@click.argument("gguf", type=click.Path(path_type=Path), metavar="OUT.gguf")
+@click.argument("drafter", metavar="DRAFTER")
+@click.option("--target-model-dir", "target", metavar="TARGET", help="The target: checks the vocabulary too.")
+@click.option("--fidelity", is_flag=True, help="Also run source and file through the numpy forward.")
+@click.option(
+    "--target-gguf",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="For --fidelity: a small Qwen3-type target whose own text is the context.",
+)
+@json_option
+@verbosity_options
+def command(
+    gguf: Path,
+    drafter: str,
+    target: str | None,
+    fidelity: bool,
+    target_gguf: Path | None,
+    as_json: bool,
+    quiet: bool,
+    verbose: int,
+) -> None:
+    """Compare OUT.gguf with the checkpoint it was made from.
+
+    Every tensor against its source (bit-equal where copied, error figures where quantized), every key against
+    config and tokenizer. Files of other converters are welcome. Exit code 5 lists every difference.
+    """
+    from tqdm import tqdm
+
+    from dflash_convert import hub
+    from dflash_convert.verify import add_fidelity, verify
+
+    show = progress_wanted(quiet)
+    source = hub.resolve_drafter(drafter, progress=show).path
+    target_path = hub.resolve_target(target, progress=show).path if target else None
+    with tqdm(unit=" weights", unit_scale=True, disable=not show, desc="comparing") as bar:
+        result = verify(gguf, source, target_path, progress=bar.update)
+    if fidelity:
+        result = add_fidelity(result, source, target_path, target_gguf)
+    if as_json:
+        click.echo(json.dumps(result.json(), indent=1))
+    else:
+        _table(result, verbose)
+    show_notes(result.notes, quiet=quiet)
+    result.raise_for_status()
+    say(f"{gguf.name} is what its source says", quiet=quiet)
+
+
+def _table(result: VerifyResult, verbose: int) -> None:
+    click.echo(f"{'type':<8} {'tensors':>7}  {'status':<10} {'worst SNR':>9} {'RMSE':>10} {'max error':>10}  decoder")
+    groups: dict[tuple[str, str], list[TensorReport]] = {}
+    for tensor in result.tensors:
+        groups.setdefault((tensor.type, tensor.status), []).append(tensor)
+    for (kind, status), tensors in groups.items():
+        snr = min((t.snr_db for t in tensors if t.snr_db is not None), default=None)
+        worst = "-" if snr is None else f"{snr:.1f} dB"
+        rmse, top = max(t.rmse for t in tensors), max(t.max_error for t in tensors)
+        click.echo(
+            f"{kind:<8} {len(tensors):>7}  {status:<10} {worst:>9} {rmse:>10.3g} {top:>10.3g}  {tensors[0].decoder}"
+        )
+    if verbose:
+        for t in result.tensors:
+            snr_text = "" if t.snr_db is None else f"  {t.snr_db:.1f} dB  cosine {t.cosine:.6f}"
+            click.echo(f"  {t.name:<36} {t.source_type:>8} -> {t.type:<6} {t.status}{snr_text}")
+    click.echo(f"{result.keys_checked} keys checked, {len(result.differences)} differences")
+    if result.fidelity is not None:
+        for row in result.fidelity.rows:
+            click.echo(
+                f"fidelity over {result.fidelity.blocks} blocks: cosine {row.cosine:.6f} (worst "
+                f"{row.worst_cosine:.6f}), same drafts {row.agreement:.1%}, expected loss {row.expected_loss:.1%}"
+            )
+    for difference in result.differences:
+        click.echo(f"DIFFERENT  {difference}")

@@ -1,0 +1,278 @@
+"""The round trip: every tensor and key of a GGUF against the checkpoint it was made from.
+
+The expectation is planned anew from config, headers and tokenizer, so the file may come from any converter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dflash_convert.checkpoint import Reader, open_checkpoint, read_config
+from dflash_convert.container.reader import Gguf, TensorInfo, open_gguf
+from dflash_convert.container.types import BLOCK, TensorType
+from dflash_convert.errors import UsageError, VerificationError
+from dflash_convert.families import describe
+from dflash_convert.families.common import Description, TensorPlan
+from dflash_convert.hparams import architectures
+from dflash_convert.notes import Note
+from dflash_convert.plan import base_type
+from dflash_convert.verify_keys import compare_keys, compare_provenance
+
+if TYPE_CHECKING:
+    from dflash_convert.figures import Figures, FileRows
+    from dflash_convert.reference.fidelity import Fidelity
+    from dflash_convert.reference.target import Target
+    from dflash_convert.transforms import RowSource
+
+LOSSLESS = {"BF16": ("BF16", "F32"), "F16": ("F16", "F32"), "F32": ("F32",), "F64": ("F32",)}
+INTEGERS = ("I64", "I32", "I16", "I8")
+MAX_TARGET = 256 << 20  # bytes of a target that the numpy forward can run in seconds
+PROMPTS = ("function add(a, b) {", "const items = [1, 2, 3];", "The weather today is", "def main():")
+MIN_COSINE = 0.8  # for types whose block bound was not measured
+
+
+@dataclass(frozen=True)
+class TensorReport:
+    """One tensor: ``status`` is equal, rounded (to a narrower float) or quantized; ``problem`` None when right.
+
+    ``rmse`` and ``max_error`` are in the weights' own units; ``block_error`` is the largest error over the
+    largest value of its block (None: a block of zeros is not zero); ``decoder`` names the library that
+    recomputed the values.
+    """
+
+    name: str
+    type: str
+    source_type: str
+    status: str
+    rmse: float = 0.0
+    max_error: float = 0.0
+    snr_db: float | None = None
+    cosine: float = 1.0
+    block_error: float | None = 0.0
+    decoder: str = ""
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class VerifyResult:
+    """What was compared; ``differences`` is empty when the file is what its source says."""
+
+    path: Path
+    tensors: tuple[TensorReport, ...]
+    keys_checked: int
+    differences: tuple[str, ...]
+    notes: tuple[Note, ...] = ()
+    fidelity: Fidelity | None = None
+
+    @property
+    def passed(self) -> bool:
+        return not self.differences
+
+    def raise_for_status(self) -> None:
+        """VerificationError that names the first difference and counts the others."""
+        if self.differences:
+            more = f" (and {len(self.differences) - 1} more)" if len(self.differences) > 1 else ""
+            raise VerificationError(
+                f"{self.path.name} differs from its source: {self.differences[0]}{more}",
+                tip="convert the checkpoint again, or find out what changed the file",
+            )
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "passed": self.passed,
+            "path": str(self.path),
+            "keys_checked": self.keys_checked,
+            "differences": list(self.differences),
+            "tensors": [dataclasses.asdict(tensor) for tensor in self.tensors],
+            "notes": [note.text for note in self.notes],
+            "fidelity": None
+            if self.fidelity is None
+            else {
+                "blocks": self.fidelity.blocks,
+                "source_acceptance": self.fidelity.source_acceptance,
+                "rows": [row.json() for row in self.fidelity.rows],
+            },
+        }
+
+
+def verify(
+    path: Path, drafter: Path, target: Path | None = None, *, progress: Callable[[int], None] = lambda _: None
+) -> VerifyResult:
+    """Compare the GGUF at ``path`` with the checkpoint in ``drafter`` and the tokenizer in ``target``.
+
+    Without ``target`` the vocabulary and the keys derived from it are not judged, and a note says so.
+    ``progress`` receives elements compared. InputError for what cannot be read; all differences are in the
+    result.
+    """
+    gguf = open_gguf(path)
+    checkpoint = open_checkpoint(drafter)
+    description = describe(checkpoint, read_config(target) if target else {})
+    keys = compare_keys(gguf, description, target)
+    reports, differences = compare_tensors(gguf, description, progress)
+    found = (*keys.differences, *compare_provenance(gguf, drafter, target), *differences)
+    return VerifyResult(path, tuple(reports), keys.checked, found, tuple(keys.notes))
+
+
+def compare_tensors(
+    gguf: Gguf, description: Description, progress: Callable[[int], None]
+) -> tuple[list[TensorReport], list[str]]:
+    """Every planned tensor against the file's, streaming; also names and shapes that differ."""
+    from dflash_convert.figures import FileRows
+    from dflash_convert.transforms import RowSource
+
+    plans = {plan.name: plan for plan in description.tensors}
+    differences = [f"tensor {name} is not in the file" for name in plans if name not in gguf.tensors]
+    differences += [f"tensor {name} has no source in the checkpoint" for name in gguf.tensors if name not in plans]
+    reports: list[TensorReport] = []
+    with FileRows(gguf.path) as file, Reader() as reader:
+        source = RowSource(reader)
+        for info in gguf.tensors.values():
+            plan = plans.get(info.name)
+            if plan is None:
+                continue
+            if not same_shape(plan.shape, info.shape):
+                differences.append(f"tensor {info.name} has shape {list(info.shape)}, its source {list(plan.shape)}")
+                continue
+            reports.append(_compare(plan, info, file, source))
+            progress(info.rows * info.shape[-1])
+    differences += [f"tensor {report.name} {report.problem}" for report in reports if report.problem]
+    return reports, differences
+
+
+def same_shape(expected: tuple[int, ...], found: tuple[int, ...]) -> bool:
+    """Equal but for outer dimensions of 1, which llama-quantize drops."""
+
+    def bare(shape: tuple[int, ...]) -> tuple[int, ...]:
+        while len(shape) > 1 and shape[0] == 1:
+            shape = shape[1:]
+        return shape
+
+    return bare(expected) == bare(found)
+
+
+def _compare(plan: TensorPlan, info: TensorInfo, file: FileRows, source: RowSource) -> TensorReport:
+    source_type = (plan.scheme or plan.sources[0].dtype) if plan.sources else "derived"
+    fixed = base_type(plan)
+    if fixed is not None and info.type is not fixed:
+        wrong = f"is {info.type.name}, llama.cpp keeps it {fixed.name}"
+        return TensorReport(info.name, info.type.name, source_type, "wrong type", problem=wrong)
+    if info.type.name in INTEGERS:
+        equal = all(_same_integers(plan, info, file, source, span) for span in _spans(plan, info))
+        other = None if equal else "holds other numbers than its source"
+        return TensorReport(info.name, info.type.name, source_type, "equal" if equal else "different", problem=other)
+    figures, equal, decoder = _figures(plan, info, file, source)
+    lossless = info.type.name in LOSSLESS.get(source_type, ("F32",))
+    status = "equal" if equal else "quantized" if BLOCK[info.type][0] > 1 else "different" if lossless else "rounded"
+    return TensorReport(
+        name=info.name,
+        type=info.type.name,
+        source_type=source_type,
+        status=status,
+        rmse=figures.rmse,
+        max_error=figures.maximum,
+        snr_db=figures.snr_db,
+        cosine=figures.cosine,
+        block_error=figures.worst if math.isfinite(figures.worst) else None,
+        decoder=decoder,
+        problem=_problem(info.type, figures, equal=equal, lossless=lossless),
+    )
+
+
+def _spans(plan: TensorPlan, info: TensorInfo) -> Iterator[tuple[int, int]]:
+    from dflash_convert.figures import chunks
+    from dflash_convert.transforms import granularity
+
+    return chunks(info, granularity(plan))
+
+
+def _same_integers(
+    plan: TensorPlan, info: TensorInfo, file: FileRows, source: RowSource, span: tuple[int, int]
+) -> bool:
+    import numpy as np
+
+    found = file.rows(info, *span).view(f"<i{int(info.type.name[1:]) // 8}")
+    return bool(np.array_equal(found, source.rows(plan, *span).reshape(found.shape)))
+
+
+def _figures(plan: TensorPlan, info: TensorInfo, file: FileRows, source: RowSource) -> tuple[Figures, bool, str]:
+    """(error figures, whether all values are equal bit for bit, whose dequantizer)."""
+    import numpy as np
+
+    from dflash_convert.figures import Figures, as_float, dequantizer, slack_of
+
+    decode, decoder = dequantizer(info.type)
+    block = BLOCK[info.type][0] if BLOCK[info.type][0] > 1 else min(info.shape[-1], 256)
+    figures, equal = Figures(), True
+    for start, stop in _spans(plan, info):
+        expected = as_float(source.rows(plan, start, stop)).reshape(stop - start, -1)
+        found = decode(file.rows(info, start, stop)).reshape(expected.shape)
+        equal = equal and bool(np.array_equal(expected.view(np.uint32), found.view(np.uint32)))
+        figures.add(expected, found, block, slack_of(info.type))
+    return figures, equal, decoder
+
+
+def _problem(kind: TensorType, figures: Figures, *, equal: bool, lossless: bool) -> str | None:
+    from dflash_convert.figures import BLOCK_BOUND
+
+    if not figures.finite:
+        return "holds NaN or Inf (a block scale or a value)"
+    if equal:
+        return None
+    if lossless:
+        return f"differs from its source (largest error {figures.maximum:.3g}, cosine {figures.cosine:.4f})"
+    bound = BLOCK_BOUND.get(kind.name)
+    if bound is not None and figures.worst > bound:
+        text = f"a block errs by {figures.worst:.2g} of its largest value, {kind.name} allows {bound}"
+        return f"is not its source in {kind.name}: {text} (cosine {figures.cosine:.4f})"
+    if bound is None and figures.cosine < MIN_COSINE:
+        return f"is not its source in {kind.name}: cosine {figures.cosine:.4f}"
+    return None
+
+
+def add_fidelity(
+    result: VerifyResult, drafter: Path, target: Path | None, target_gguf: Path | None = None
+) -> VerifyResult:
+    """The same contexts through checkpoint and GGUF in the numpy forward; hidden states and drafts compared.
+
+    With a small Qwen3-type target whose weights are at hand (in ``target`` or ``target_gguf``) the context is
+    that target's own greedy text, else noise.
+    """
+    from dflash_convert.reference.fidelity import fidelity, random_contexts, real_contexts
+    from dflash_convert.reference.load import drafter_from_checkpoint, drafter_from_gguf
+
+    source = drafter_from_checkpoint(drafter, read_config(target) if target else {})
+    encoded = {result.path.name: drafter_from_gguf(result.path)}
+    model = _small_target(target, target_gguf)
+    if model is None or target is None:
+        tokens = len(open_gguf(result.path).get("tokenizer.ggml.tokens") or ())
+        found = fidelity(source, encoded, random_contexts(source.hyper, tokens or source.hyper.mask_token + 1))
+    else:
+        found = fidelity(source, encoded, real_contexts(model, _prompts(target)), target=model)
+    return dataclasses.replace(result, fidelity=found, notes=(*result.notes, *found.notes))
+
+
+def _small_target(directory: Path | None, gguf: Path | None) -> Target | None:
+    """The target's forward when it is of the type that is modelled and small enough for numpy."""
+    from dflash_convert.reference.load import target_from_checkpoint, target_from_gguf
+
+    if gguf is not None:
+        return target_from_gguf(gguf)
+    if directory is None or architectures(read_config(directory))[:1] != ["Qwen3ForCausalLM"]:
+        return None
+    sizes = [path.stat().st_size for path in directory.glob("*.safetensors")]
+    return target_from_checkpoint(directory) if sizes and sum(sizes) <= MAX_TARGET else None
+
+
+def _prompts(target: Path) -> list[list[int]]:
+    from tokenizers import Tokenizer
+
+    file = target / "tokenizer.json"
+    if not file.is_file():
+        raise UsageError(f"{target}: no tokenizer.json to make a context with", tip="leave --target-gguf out")
+    tokenizer = Tokenizer.from_file(str(file))
+    return [tokenizer.encode(text).ids for text in PROMPTS]

@@ -1,0 +1,169 @@
+"""Keys of a GGUF against what config and tokenizer say."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dflash_convert.container.reader import Gguf
+from dflash_convert.container.types import KV, ValueType
+from dflash_convert.families.common import Description
+from dflash_convert.notes import Note
+
+# keys that are derived from the target; without it they are not judged
+FROM_TARGET = ("embedding_scale", "rope.dimension_sections", "context_length")
+MASK = "tokenizer.ggml.mask_token_id"
+WITHOUT_TARGET = "the vocabulary and keys derived from the target were not checked: give --target-model-dir"
+
+
+@dataclass
+class Compared:
+    checked: int = 0
+    differences: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+
+
+def compare_keys(gguf: Gguf, description: Description, target: Path | None) -> Compared:
+    """Architecture keys and tokenizer keys: type and value; ``general.*`` is the maker's own affair."""
+    compared = Compared()
+    arch = description.architecture
+    if gguf.architecture != arch:
+        compared.differences.append(f"general.architecture is {gguf.architecture!r}, expected {arch!r}")
+    compared.checked += 1
+    expected = {kv.name: kv for kv in _described(description)}
+    skip = set() if target else {f"{arch}.{name}" for name in FROM_TARGET}
+    for name, kv in expected.items():
+        if name not in skip:
+            _check(gguf, kv, compared)
+    for name in gguf.keys:
+        if name.startswith(f"{arch}.") and name not in expected and name not in skip:
+            text = f"key {name} is {shown(gguf.keys[name])}, the checkpoint says nothing of it"
+            compared.differences.append(text)
+    if target is None:
+        compared.notes.append(Note("warning", WITHOUT_TARGET))
+        if description.mask_token_id is not None:
+            _check(gguf, KV(MASK, ValueType.UINT32, description.mask_token_id), compared)
+    else:
+        _compare_vocabulary(gguf, description, target, compared)
+    return compared
+
+
+def _described(description: Description) -> list[KV]:
+    return [*description.first_keys, *description.keys, *description.late_keys]
+
+
+def _check(gguf: Gguf, expected: KV, compared: Compared) -> None:
+    compared.checked += 1
+    found = gguf.keys.get(expected.name)
+    if found is None:
+        compared.differences.append(f"key {expected.name} is missing, expected {shown(expected)}")
+    elif not same(found, expected):
+        compared.differences.append(f"key {expected.name} is {shown(found)}, expected {shown(expected)}")
+
+
+def _compare_vocabulary(gguf: Gguf, description: Description, target: Path, compared: Compared) -> None:
+    """Against the vocabulary as we write it; where that differs, as the reference converter does."""
+    from dflash_convert.vocab import load_vocabulary
+
+    def keys(plain: bool) -> dict[str, KV]:
+        size, eagle3 = description.vocab_size, description.eagle3_vocab
+        # a pre-tokenizer that cannot be recognised is taken from the file: it only names how text is split
+        vocabulary = load_vocabulary(
+            target, vocab_size=size, pre=gguf.get("tokenizer.ggml.pre"), plain=plain, eagle3=eagle3
+        )
+        return {kv.name: kv for kv in vocabulary.keys(description.mask_token_id)}
+
+    full = keys(plain=False)
+    names = dict.fromkeys((*full, *(name for name in gguf.keys if name.startswith("tokenizer."))))
+    wrong = [name for name in names if not _agrees(gguf.keys.get(name), full.get(name))]
+    compared.checked += len(names)
+    if not wrong:
+        return
+    plain = keys(plain=True)
+    for name in wrong:
+        found, expected = gguf.keys.get(name), full.get(name)
+        if _agrees(found, plain.get(name)):
+            compared.notes.append(Note("info", f"{name} is as the reference converter writes it"))
+        elif expected is None:
+            compared.notes.append(Note("info", f"{name} is not in the target's files: {shown(found)}"))
+        else:
+            compared.differences.append(f"key {name} {_difference(found, expected)}")
+
+
+def _agrees(a: KV | None, b: KV | None) -> bool:
+    return a is b if a is None or b is None else same(a, b)
+
+
+def _difference(found: KV | None, expected: KV) -> str:
+    if found is None:
+        return f"is missing, expected {shown(expected)}"
+    if found.item is not None and expected.item is not None:
+        a, b = list(found.value), list(expected.value)
+        if len(a) != len(b):
+            return f"has {len(a)} items, expected {len(b)}"
+        at = next((i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y), None)
+        if at is not None:
+            return f"differs at {at}: {_short(a[at])}, expected {_short(b[at])}"
+    return f"is {shown(found)}, expected {shown(expected)}"
+
+
+def same(a: KV, b: KV) -> bool:
+    """Type and value; float32 values as they are stored."""
+    if a.type != b.type or a.item != b.item:
+        return False
+    if a.item is not None:
+        if a.item is ValueType.FLOAT32:
+            return [_stored(v) for v in a.value] == [_stored(v) for v in b.value]
+        return list(a.value) == list(b.value)
+    if a.type is ValueType.FLOAT32:
+        return _stored(a.value) == _stored(b.value)
+    return bool(a.value == b.value)
+
+
+def _stored(value: float) -> bytes:
+    return struct.pack("<f", value)
+
+
+def shown(kv: KV | None) -> str:
+    """A value fit for a message."""
+    if kv is None:
+        return "absent"
+    if kv.item is not None:
+        return str(list(kv.value)) if len(kv.value) <= 16 else f"{len(kv.value)} items"
+    return _short(kv.value)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "backslashreplace")
+    if isinstance(value, float):
+        return f"{value:g}"
+    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def compare_provenance(gguf: Gguf, drafter: Path, target: Path | None) -> list[str]:
+    """Hashes and taps that this tool wrote into the file, against the inputs at hand."""
+    differences = []
+    digest = gguf.get("dflash_convert.drafter.config_sha256")
+    if isinstance(digest, str) and digest != _sha256(drafter / "config.json"):
+        differences.append("the file was made from another config.json (dflash_convert.drafter.config_sha256)")
+    prefix = "dflash_convert.target.files."
+    for name, kv in gguf.keys.items():
+        file = name.removeprefix(prefix)
+        if target is None or file == name or Path(file).name != file or not (target / file).is_file():
+            continue
+        if kv.value != _sha256(target / file):
+            differences.append(f"the file was made with another {file} of the target ({name})")
+    return differences
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
