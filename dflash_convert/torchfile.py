@@ -38,7 +38,7 @@ class Global(NamedTuple):
 class Storage(NamedTuple):
     dtype: str
     key: str
-    count: int
+    values: int
 
 
 class Tensor(NamedTuple):
@@ -47,7 +47,7 @@ class Tensor(NamedTuple):
     shape: tuple[int, ...]
 
 
-class _Refused(Exception):
+class _RefusedError(Exception):
     pass
 
 
@@ -59,7 +59,7 @@ def read_mask_embedding(path: Path) -> tuple[int, npt.NDArray[np.float32]]:
             value = _interpret(program)
             token, tensor = _dict(value)
             return token, _values(archive, stem, tensor)
-    except _Refused as reason:
+    except _RefusedError as reason:
         raise CheckpointError(f"{path.name}: {reason}", tip=TIP) from None
     except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, EOFError):
         raise CheckpointError(f"{path.name}: not a torch.save archive", tip=TIP) from None
@@ -68,7 +68,7 @@ def read_mask_embedding(path: Path) -> tuple[int, npt.NDArray[np.float32]]:
 def _program(archive: zipfile.ZipFile) -> tuple[str, bytes]:
     names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
     if len(names) != 1:
-        raise _Refused(f"has {len(names)} data.pkl entries, not one")
+        raise _RefusedError(f"has {len(names)} data.pkl entries, not one")
     return names[0].removesuffix("data.pkl"), _entry(archive, names[0], MAX_PICKLE)
 
 
@@ -76,9 +76,9 @@ def _entry(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
     try:
         info = archive.getinfo(name)
     except KeyError:
-        raise _Refused(f"has no entry {name}") from None
+        raise _RefusedError(f"has no entry {name}") from None
     if info.file_size > limit or info.compress_type != zipfile.ZIP_STORED:
-        raise _Refused(f"entry {name} is compressed or larger than {limit} bytes")
+        raise _RefusedError(f"entry {name} is compressed or larger than {limit} bytes")
     return archive.read(name)
 
 
@@ -91,12 +91,12 @@ def _interpret(program: bytes) -> Any:
         for opcode, argument, _ in pickletools.genops(program):
             if opcode.name == "STOP":
                 if len(stack) != 1:
-                    raise _Refused("does not end in one value")
+                    raise _RefusedError("does not end in one value")
                 return stack[0]
             _step(opcode.name, argument, stack, memo, mark)
     except (ValueError, IndexError, TypeError, KeyError):
-        raise _Refused("is a damaged pickle") from None
-    raise _Refused("is a damaged pickle")
+        raise _RefusedError("is a damaged pickle") from None
+    raise _RefusedError("is a damaged pickle")
 
 
 def _step(name: str, argument: Any, stack: list[Any], memo: dict[int, Any], mark: object) -> None:
@@ -131,7 +131,7 @@ def _step(name: str, argument: Any, stack: list[Any], memo: dict[int, Any], mark
         arguments, function = stack.pop(), stack.pop()
         stack.append(_call(function, arguments))
     else:
-        raise _Refused(f"contains the pickle instruction {name}, which is not allowed")
+        raise _RefusedError(f"contains the pickle instruction {name}, which is not allowed")
 
 
 def _since(stack: list[Any], mark: object) -> list[Any]:
@@ -144,12 +144,12 @@ def _since(stack: list[Any], mark: object) -> list[Any]:
 def _storage(value: Any) -> Storage:
     """('storage', torch.XStorage, key, device, element count)"""
     if not isinstance(value, tuple) or len(value) != 5 or value[0] != "storage":
-        raise _Refused("refers to an object that is not a tensor's storage")
+        raise _RefusedError("refers to an object that is not a tensor's storage")
     kind, key, count = value[1], value[2], value[4]
     if not isinstance(kind, Global) or kind.module != "torch" or kind.name not in DTYPES:
-        raise _Refused("holds a tensor of a type other than float32, float64, float16 or bfloat16")
+        raise _RefusedError("holds a tensor of a type other than float32, float64, float16 or bfloat16")
     if not isinstance(key, str) or not key.isdigit() or not isinstance(count, int) or not 0 < count <= MAX_VALUES:
-        raise _Refused("has a damaged tensor storage")
+        raise _RefusedError("has a damaged tensor storage")
     return Storage(kind.name, key, count)
 
 
@@ -160,25 +160,27 @@ def _call(function: Any, arguments: Any) -> Any:
     if function == Global(*REBUILD) and isinstance(arguments, tuple) and len(arguments) in (6, 7):
         storage, offset, shape, stride = arguments[:4]
         if not isinstance(storage, Storage) or not isinstance(offset, int) or isinstance(offset, bool):
-            raise _Refused("has a damaged tensor")
+            raise _RefusedError("has a damaged tensor")
         if not isinstance(shape, tuple) or not all(isinstance(n, int) and n > 0 for n in shape):
-            raise _Refused("has a damaged tensor")
+            raise _RefusedError("has a damaged tensor")
         if len(shape) != 1 or stride != (1,):
-            raise _Refused(f"holds a tensor of shape {list(shape)}, not one contiguous vector")
+            raise _RefusedError(f"holds a tensor of shape {list(shape)}, not one contiguous vector")
         return Tensor(storage, offset, shape)
-    raise _Refused(f"calls {'.'.join(function) if isinstance(function, Global) else 'an object'}, which is not allowed")
+    raise _RefusedError(
+        f"calls {'.'.join(function) if isinstance(function, Global) else 'an object'}, which is not allowed"
+    )
 
 
 def _dict(value: Any) -> tuple[int, Tensor]:
     if isinstance(value, Tensor):
-        raise _Refused("holds a bare tensor without the token it is for")
+        raise _RefusedError("holds a bare tensor without the token it is for")
     if not isinstance(value, dict) or set(value) != {"mask_token_id", "embedding"}:
-        raise _Refused("is not a dict of mask_token_id and embedding")
+        raise _RefusedError("is not a dict of mask_token_id and embedding")
     token, tensor = value["mask_token_id"], value["embedding"]
     if not isinstance(token, int) or isinstance(token, bool) or token < 0:
-        raise _Refused("has a mask_token_id that is not a token id")
+        raise _RefusedError("has a mask_token_id that is not a token id")
     if not isinstance(tensor, Tensor):
-        raise _Refused("has an embedding that is not a tensor")
+        raise _RefusedError("has an embedding that is not a tensor")
     return token, tensor
 
 
@@ -186,10 +188,10 @@ def _values(archive: zipfile.ZipFile, stem: str, tensor: Tensor) -> npt.NDArray[
     dtype, size = DTYPES[tensor.storage.dtype]
     raw = _entry(archive, f"{stem}data/{tensor.storage.key}", MAX_VALUES * 8)
     if f"{stem}byteorder" in archive.namelist() and archive.read(f"{stem}byteorder") != b"little":
-        raise _Refused("is not little-endian")
+        raise _RefusedError("is not little-endian")
     last = tensor.offset + tensor.shape[0]
-    if tensor.offset < 0 or last > tensor.storage.count or last * size > len(raw):
-        raise _Refused("has a tensor that reaches beyond its storage")
+    if tensor.offset < 0 or last > tensor.storage.values or last * size > len(raw):
+        raise _RefusedError("has a tensor that reaches beyond its storage")
     values = np.frombuffer(raw, dtype=dtype)[tensor.offset : last]
     if tensor.storage.dtype == "BFloat16Storage":
         values = (values.astype(np.uint32) << np.uint32(16)).view(np.float32)

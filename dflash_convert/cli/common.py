@@ -71,6 +71,44 @@ def type_options(command: F) -> F:
     return wrapped  # type: ignore[no-any-return]
 
 
+def override_options(command: F) -> F:
+    """What config.json lacks or has wrong; the command receives it as one ``overrides`` argument."""
+    import functools
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, **given: Any) -> Any:
+        from dflash_convert.families.common import Overrides
+
+        given["overrides"] = Overrides(
+            block_size=given.pop("block_size"),
+            mask_token_id=given.pop("mask_token_id"),
+            taps=_taps(given.pop("taps")),
+            rope_dimension_count=given.pop("rope_dimension_count"),
+            keep_unclaimed=given.pop("keep_unclaimed"),
+        )
+        return command(*args, **given)
+
+    wrapped: Any = wrapper
+    for option in (
+        click.option("--block-size", type=click.IntRange(2), help="The drafter's block, instead of config.json's."),
+        click.option("--mask-token-id", type=click.IntRange(0), help="The mask token's id."),
+        click.option("--taps", metavar="ID,ID,...", help="Target layers whose output the drafter reads, from 0."),
+        click.option("--rope-dimension-count", type=click.IntRange(2), help="Rotated dimensions of a head."),
+        click.option("--keep-unclaimed", is_flag=True, help="Write tensors that llama.cpp does not load."),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]
+
+
+def _taps(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 7 for part in parts):
+        raise click.BadParameter(f"{text!r} is not a list of layer numbers like 1,9,17", param_hint="--taps")
+    return tuple(int(part) for part in parts)
+
+
 def _upper(name: str | None) -> str | None:
     return None if name is None else name.upper()
 

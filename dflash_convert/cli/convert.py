@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import click
 
 from dflash_convert.cli.common import (
     json_option,
+    override_options,
     progress_wanted,
     say,
     show_notes,
@@ -20,6 +22,7 @@ from dflash_convert.cli.common import (
 if TYPE_CHECKING:
     from dflash_convert.convert import Conversion, Source, Written
     from dflash_convert.hub import Resolved
+    from dflash_convert.prove import Proof
 
 
 @click.command("convert")
@@ -37,7 +40,15 @@ if TYPE_CHECKING:
 @click.option("--pre", help="Pre-tokenizer name, when it cannot be recognised.")
 @click.option("--tokenizer-model", metavar="FILE|REPO", help="A tokenizer.model for a target that lacks it.")
 @type_options
+@override_options
 @click.option("--threads", type=click.IntRange(1), help="Worker processes; default: all cores.")
+@click.option(
+    "--validate", metavar="TARGET.gguf", type=click.Path(path_type=Path), help="Then check, verify and validate."
+)
+@click.option("--prompts", metavar="FILE.jsonl", type=click.Path(path_type=Path), help="Prompts for --validate.")
+@click.option("--n-max", metavar="N,N…", help="Draft lengths for --validate.")
+@click.option("--quick", is_flag=True, help="Only the main run of --validate.")
+@click.option("--keep-failed", is_flag=True, help="Keep an output that --validate refused.")
 @json_option
 @verbosity_options
 def command(drafter: str, target: str | None, **given: Any) -> None:
@@ -68,19 +79,51 @@ def command(drafter: str, target: str | None, **given: Any) -> None:
         pre=given["pre"],
         tokenizer_model=tokenizer_model,
         plain=given["plain"],
+        overrides=given["overrides"],
     )
     conversion = convert.prepare(drafter_source, target_source, options)
     paths = convert.output_paths(conversion, given["output"])
     if given["dry_run"]:
         _print_plan(conversion, paths, given["as_json"])
         return
-    written = _write(conversion, paths, given)
-    _summary(conversion, written, quiet)
+    proofs: list[Proof] = []
+    if given["validate"]:
+        from dflash_convert.prove import unproved
+
+        with unproved(paths, force=given["force"], keep_failed=given["keep_failed"]) as hidden:
+            written = _write(conversion, hidden, given)
+            proofs = [_prove(one, drafter_source, target_source, given) for one in written]
+        written = [replace(one, path=path) for one, path in zip(written, paths, strict=True)]
+    else:
+        written = _write(conversion, paths, given)
+    _summary(conversion, written, given["validate"], quiet)
     if given["as_json"]:
-        click.echo(json.dumps([_result(w) for w in written], indent=1))
+        results = [_result(one) for one in written]
+        for result, proof in zip(results, proofs, strict=False):
+            result |= proof.json()
+        click.echo(json.dumps(results, indent=1))
     else:
         for one in written:
             click.echo(one.path)
+
+
+def _prove(one: Written, drafter: Source, target: Source, given: dict[str, Any]) -> Proof:
+    from dflash_convert.prove import prove
+    from dflash_convert.validation import table
+    from dflash_convert.validation.options import parse_n_max
+
+    proof = prove(
+        one.path,
+        drafter.path,
+        target.path,
+        given["validate"],
+        prompts=given["prompts"],
+        n_max=parse_n_max(given["n_max"]) if given["n_max"] else (),
+        quick=given["quick"],
+        say=lambda text: say(text, quiet=given["quiet"]),
+    )
+    say(table.render(proof.validated), quiet=given["quiet"])
+    return proof
 
 
 def _resolve(role: str, spec: str, quiet: bool) -> tuple[Source, Resolved]:
@@ -122,7 +165,7 @@ def _rows(shape: tuple[int, ...]) -> int:
     return count
 
 
-def _summary(conversion: Conversion, written: list[Written], quiet: bool) -> None:
+def _summary(conversion: Conversion, written: list[Written], target: Path | None, quiet: bool) -> None:
     d, v = conversion.description, conversion.vocabulary
     taps = ", ".join(str(t - 1) for t in d.taps)
     say(
@@ -141,16 +184,16 @@ def _summary(conversion: Conversion, written: list[Written], quiet: bool) -> Non
     for one in written:
         kinds = ", ".join(f"{n} {kind}" for kind, n in one.tensor_types.items())
         say(f"{one.path}: {one.nbytes / 1e6:,.1f} MB, {kinds}, {one.seconds:.1f} s", quiet=quiet)
-    say(f"run it: {_command(conversion, written[0].path)}", quiet=quiet)
+    say(f"run it: {_command(conversion, written[0].path, target)}", quiet=quiet)
 
 
-def _command(conversion: Conversion, path: Path) -> str:
+def _command(conversion: Conversion, path: Path, target: Path | None) -> str:
     from dflash_convert.naming import max_drafts, server_command
 
     d = conversion.description
     anchor = next((kv.value for kv in d.late_keys if kv.name.endswith(".sample_from_anchor")), True)
     n_max = max_drafts(d.family, d.block_size, anchor) if d.block_size else 3
-    return server_command(f"{conversion.target_name}.gguf", path, d.family, n_max)
+    return server_command(target or f"{conversion.target_name}.gguf", path, d.family, n_max)
 
 
 def _result(one: Written) -> dict[str, Any]:

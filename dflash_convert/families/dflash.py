@@ -78,16 +78,11 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
     plans = backbone.rope_factors(rope, sizes.head_dim) + plans
     _note_head(config, plans, sizes, notes)
     count, sections = _rotary(config, rope, sizes, target_config, spark, overrides, notes)
-    sliding = backbone.sliding_layers(config, sizes.layers, notes)
     late: list[KV] = [] if count is None else [u32(f"{ARCH}.rope.dimension_count", count)]
     late += _block_keys(config, block, second) + backbone.scale_keys(config, target_config, notes)
     late.append(array(f"{ARCH}.target_layers", ValueType.INT32, taps))
-    late += backbone.window_keys(config, sliding, block, notes) + backbone.causal_keys(config, sliding, notes)
-    late += backbone.activation_keys(config, notes)
-    if sections:
-        late.append(array(f"{ARCH}.rope.dimension_sections", ValueType.INT32, [sections, 0, 0, 0]))
-    if spark:
-        late += dspark.keys(anchor, plans)
+    late += _attention_keys(config, sizes, block, sections, notes)
+    late += dspark.keys(anchor, plans) if spark else []
     return Description(
         family="DSpark" if spark else "DFlash2" if second else "DFlash",
         architecture=ARCH,
@@ -101,6 +96,15 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
         skipped=(*loaded.skipped, *mapped.skipped),
         notes=tuple(notes),
     )
+
+
+def _attention_keys(config: Config, sizes: Sizes, block: int, sections: int | None, notes: list[Note]) -> list[KV]:
+    sliding = backbone.sliding_layers(config, sizes.layers, notes)
+    keys = backbone.window_keys(config, sliding, block, notes) + backbone.causal_keys(config, sliding, notes)
+    keys += backbone.activation_keys(config, notes)
+    if sections is not None:
+        keys.append(array(f"{ARCH}.rope.dimension_sections", ValueType.INT32, [sections, 0, 0, 0]))
+    return keys
 
 
 def is_spark_name(config: Config) -> bool:
@@ -213,7 +217,7 @@ def _tensors(
         dims |= _second_dims(config, sizes)
     rank = 0
     if spark:
-        rules |= dspark.MARKOV | dspark.confidence_rules(config, weights, sizes)
+        rules |= dspark.MARKOV | dspark.confidence_rules(weights, sizes)
         required += [] if not dspark.has_markov(weights) else dspark.REQUIRED
         rank = dspark.markov_rank(weights)
         dims |= {"R": rank, "M": sizes.hidden + rank}

@@ -56,7 +56,7 @@ def zero_head(sizes: Sizes, notes: list[Note]) -> list[TensorPlan]:
     ]
 
 
-def confidence_rules(config: Config, weights: Sequence[Weight], sizes: Sizes) -> dict[str, Rule]:
+def confidence_rules(weights: Sequence[Weight], sizes: Sizes) -> dict[str, Rule]:
     """The confidence head's rule: one that sees the hidden state only is padded with zero weights."""
     head = next((w for w in weights if w.name == "confidence_head.proj.weight"), None)
     if head is not None and head.shape == (1, sizes.hidden):

@@ -6,7 +6,7 @@ src/models/eagle3.cpp, which wants exactly three taps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +19,6 @@ from dflash_convert.families.common import (
     Description,
     Overrides,
     Rule,
-    TensorPlan,
-    Weight,
     plan_tensors,
     refuse_unclaimed,
     require,
@@ -29,7 +27,12 @@ from dflash_convert.hparams import Config, read_rope
 from dflash_convert.notes import Note
 
 ARCH = "eagle3"
-ARCHITECTURES = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "Eagle3Speculator", "Eagle3DraftModel")
+ARCHITECTURES: tuple[str, ...] = (
+    "LlamaForCausalLMEagle3",
+    "Eagle3LlamaForCausalLM",
+    "Eagle3Speculator",
+    "Eagle3DraftModel",
+)
 LAYER = {
     "hidden_norm.weight": Rule("blk.{}.attn_norm_2.weight", "H"),
     "input_layernorm.weight": Rule("blk.{}.attn_norm.weight", "H"),

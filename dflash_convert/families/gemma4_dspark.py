@@ -7,7 +7,6 @@ attention in every layer, tanh-gelu, the whole vocabulary, default or proportion
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from dflash_convert.families import backbone, dialects, dspark, quantized
 from dflash_convert.families.backbone import ARCH, BACKBONE, Sizes
 from dflash_convert.families.common import (
     Description,
+    Mapped,
     Overrides,
     Rule,
     TensorPlan,
@@ -30,9 +30,10 @@ from dflash_convert.families.common import (
 from dflash_convert.hparams import Config, Rope, read_rope
 from dflash_convert.notes import Note
 
-ARCHITECTURES = ("Gemma4DSparkModel",)
+ARCHITECTURES: tuple[str, ...] = ("Gemma4DSparkModel",)
 GELU = "gelu_pytorch_tanh"
-GLOBAL_ROPE = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0}
+GLOBAL_PARTIAL = 0.25
+GLOBAL_ROPE = {"rope_type": "proportional", "partial_rotary_factor": GLOBAL_PARTIAL, "rope_theta": 1000000.0}
 RULES = {
     **{k: r for k, r in BACKBONE.items() if "v_proj" not in k and "sink" not in k},
     "layers.{}.post_attention_layernorm.weight": Rule("blk.{}.post_attention_norm.weight", "H"),
@@ -66,16 +67,10 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
     mask = dialects.read_mask(config, target_config, sizes.vocab, overrides, notes)
     anchor = dialects.read_anchor(config, block, notes)
     zero = not dspark.has_markov(weights) and dspark.without_markov(config) and anchor
-    rank = dspark.markov_rank(weights)
-    rules = RULES | dspark.MARKOV | dspark.confidence_rules(config, weights, sizes)
-    dims = sizes.symbols(len(taps)) | {"R": rank, "M": sizes.hidden + rank}
-    mapped = plan_tensors(weights, rules, dims, {})
-    refuse_unclaimed(mapped, UNCLAIMED, overrides, ARCH)
-    require(mapped.plans, REQUIRED, sizes.layers, "Gemma-4 DSpark")
+    spark = zero or dspark.has_markov(weights)
+    mapped = _tensors(weights, sizes, len(taps), spark, overrides)
     _check_head(config, mapped.plans)
-    plans = [dspark.pad_confidence(backbone.finish(plan, 0, False), rank) for plan in mapped.plans]
-    plans = [*_rope_factors(rope, sizes), *(dspark.zero_head(sizes, notes) if zero else []), *plans]
-    plans = [replace(plan, transform="copy") if plan.transform == "norm" else plan for plan in plans]
+    plans = [*_rope_factors(rope, sizes), *(dspark.zero_head(sizes, notes) if zero else []), *mapped.plans]
     rotary = overrides.rope_dimension_count or sizes.head_dim
     late: list[KV] = [
         u32(f"{ARCH}.rope.dimension_count", rotary),
@@ -83,13 +78,13 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
         f32(f"{ARCH}.embedding_scale", sizes.hidden**0.5),
         array(f"{ARCH}.target_layers", ValueType.INT32, taps),
     ]
-    every = config.boolean("dflash_config.use_swa") is True  # the top-level window is Gemma's own, not the drafter's
-    late += backbone.window_keys(config, [True] * sizes.layers if every else [], block, notes)
-    late += backbone.causal_keys(config, [every], notes)
+    # the top-level window is Gemma's own and means nothing here unless the drafter asks for it
+    sliding = [True] * sizes.layers if config.boolean("dflash_config.use_swa") is True else []
+    late += backbone.window_keys(config, sliding, block, notes) + backbone.causal_keys(config, sliding, notes)
     late += [f32(f"{ARCH}.attention.scale", 1.0), string(f"{ARCH}.hidden_activation", GELU)]
-    late += dspark.keys(anchor, plans) if zero or dspark.has_markov(weights) else []
+    late += dspark.keys(anchor, plans) if spark else []
     return Description(
-        family="DSpark" if zero or dspark.has_markov(weights) else "DFlash",
+        family="DSpark" if spark else "DFlash",
         architecture=ARCH,
         keys=tuple(backbone.early_keys(config, rope, sizes)),
         late_keys=tuple(late),
@@ -101,6 +96,19 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
         skipped=(*loaded.skipped, *mapped.skipped),
         notes=tuple(notes),
     )
+
+
+def _tensors(weights: Sequence[Weight], sizes: Sizes, n_taps: int, spark: bool, overrides: Overrides) -> Mapped:
+    rules, dims, rank = dict(RULES), sizes.symbols(n_taps), 0
+    if spark:
+        rules |= dspark.MARKOV | dspark.confidence_rules(weights, sizes)
+        rank = dspark.markov_rank(weights)
+        dims |= {"R": rank, "M": sizes.hidden + rank}
+    mapped = plan_tensors(weights, rules, dims, {})
+    refuse_unclaimed(mapped, UNCLAIMED, overrides, ARCH)
+    require(mapped.plans, REQUIRED, sizes.layers, "Gemma-4 DSpark")
+    mapped.plans = [dspark.pad_confidence(backbone.finish(plan, 0, False), rank) for plan in mapped.plans]
+    return mapped
 
 
 def _with_global_heads(raw: Mapping[str, Any]) -> Config:
@@ -153,9 +161,9 @@ def _rope_factors(rope: Rope, sizes: Sizes) -> list[TensorPlan]:
     """Proportional rope: the unrotated pairs stay in place, their frequency divided away."""
     if rope.kind != "proportional":
         return []
-    fraction = rope.partial if rope.partial is not None else GLOBAL_ROPE["partial_rotary_factor"]
-    rotated = int(sizes.head_dim * float(fraction) / 2)
-    if rotated == 0 or sizes.head_dim * float(fraction) != 2 * rotated:
+    fraction = GLOBAL_PARTIAL if rope.partial is None else rope.partial
+    rotated = int(sizes.head_dim * fraction / 2)
+    if rotated == 0 or sizes.head_dim * fraction != 2 * rotated:
         raise ConfigError(f"config.json: partial_rotary_factor {fraction} is not an even share of {sizes.head_dim}")
     values = np.array([1.0] * rotated + [1e30] * (sizes.head_dim // 2 - rotated), dtype=np.float32)
     return [TensorPlan("rope_freqs.weight", values.shape, transform="constant", constant=values)]
