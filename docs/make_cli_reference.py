@@ -1,0 +1,82 @@
+"""Write docs/cli.md from the commands' own --help; with --check, fail when it is out of date.
+
+python docs/make_cli_reference.py [--check]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from dflash_convert.cli import COMMANDS, cli  # noqa: E402
+
+OUTPUT = Path(__file__).with_name("cli.md")
+WIDTH = 100
+INTRODUCTION = """# Command line reference
+
+Made from the commands' own `--help` by `docs/make_cli_reference.py`; edit the commands, not this file.
+
+stdout carries the result: a path, a table, or with `--json` a document ([schemas](schemas.md)). Messages and progress
+go to stderr, progress bars only on a terminal. `NO_COLOR` turns colours off.
+
+| exit code | meaning |
+|---|---|
+| 0 | done |
+| 1 | something unexpected; `-vv` shows the traceback |
+| 2 | the call cannot be carried out as written |
+| 3 | unusable input: config, tensors, tokenizer, a damaged file |
+| 4 | drafter and target do not belong together (`check`) |
+| 5 | a written file differs from its source (`verify`, `package --check`) |
+| 6 | acceptance below the threshold, or a broken pair (`validate`) |
+| 7 | llama.cpp is missing or failed |
+| 8 | Hub: not found, gated, offline |
+| 9 | the output exists, has no space or is not writable |
+| 130 | interrupted |
+
+## Shell completion
+
+| shell | line to add | file |
+|---|---|---|
+| bash | `eval "$(_DFLASH_CONVERT_COMPLETE=bash_source dflash-convert)"` | `~/.bashrc` |
+| zsh | `eval "$(_DFLASH_CONVERT_COMPLETE=zsh_source dflash-convert)"` | `~/.zshrc` |
+| fish | `_DFLASH_CONVERT_COMPLETE=fish_source dflash-convert \\| source` | `~/.config/fish/config.fish` |
+"""
+
+
+def reference() -> str:
+    """The whole page."""
+    top = click.Context(cli, info_name="dflash-convert", terminal_width=WIDTH, max_content_width=WIDTH)
+    parts = [INTRODUCTION, _section("dflash-convert", cli.get_help(top))]
+    for name in COMMANDS:
+        command = cli.get_command(top, name)
+        if command is None:
+            raise SystemExit(f"{name} has no command")
+        context = click.Context(
+            command, info_name=name, parent=top, terminal_width=WIDTH, max_content_width=WIDTH,
+            help_option_names=["-h", "--help"],
+        )  # fmt: skip
+        parts.append(_section(f"dflash-convert {name}", command.get_help(context)))
+    return "\n".join(parts)
+
+
+def _section(title: str, text: str) -> str:
+    lines = "\n".join(line.rstrip() for line in text.splitlines())
+    return f"## {title}\n\n```text\n{lines}\n```\n"
+
+
+def main(arguments: list[str]) -> int:
+    text = reference()
+    if "--check" in arguments:
+        return 0 if OUTPUT.is_file() and OUTPUT.read_text(encoding="utf-8") == text else 1
+    OUTPUT.write_text(text, encoding="utf-8", newline="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
