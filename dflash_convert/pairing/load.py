@@ -86,7 +86,7 @@ def drafter_directory(path: Path, target: Mapping[str, Any]) -> DrafterView:
         return DrafterView(
             path, False, "dflash", _config_keys(checkpoint), {}, Vocab(), checkpoint.config, problem=problem
         )
-    keys = {kv.name: kv.value for kv in (*found.keys, *found.late_keys)}
+    keys = {kv.name: kv.value for kv in (*found.first_keys, *found.keys, *found.late_keys)}
     if found.mask_token_id is not None:
         keys["tokenizer.ggml.mask_token_id"] = found.mask_token_id
     keys |= {f"general.base_model.{i}.name": name for i, name in enumerate(_base_models(path))}
