@@ -10,7 +10,9 @@ moves it into place.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import secrets
 import struct
 from collections.abc import Iterable, Sequence
@@ -175,13 +177,15 @@ class GgufOutput:
         self._offsets, self._size = plan.offsets, plan.size
         self._force = force
         self._finished = False
+        self._prefix = "." + os.fsdecode(os.fsencode(path.name)[:200]) + "."
         check_output_path(path, force=force)
         self._temporary: str | None = None
         self._fd = -1
-        with _disk_errors(path):
+        with disk_errors(path):
             self._dir = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            with _disk_errors(path):
+            with disk_errors(path):
+                self._sweep()
                 self._open()
                 self._reserve()
                 self.write_at(0, plan.header)
@@ -206,20 +210,20 @@ class GgufOutput:
 
     def write_at(self, offset: int, data: ReadableBuffer) -> None:
         """Write all of ``data`` at ``offset``, however short the single writes are."""
-        with _disk_errors(self.path):
+        with disk_errors(self.path):
             pwrite_all(self._fd, data, offset)
 
     def commit(self) -> None:
         """Sync, read back, move into place, sync the directory."""
         self.finish()
-        with _disk_errors(self.path):
+        with disk_errors(self.path):
             self._publish()
             os.fsync(self._dir)
 
     def finish(self) -> None:
         """Sync and read back: what can fail does so while no path has changed, also when there are several files."""
         if not self._finished:
-            with _disk_errors(self.path):
+            with disk_errors(self.path):
                 os.fsync(self._fd)
                 self._read_back()
             self._finished = True
@@ -236,7 +240,24 @@ class GgufOutput:
                     os.close(fd)
         self._fd = self._dir = -1
 
+    def _sweep(self) -> None:
+        """Remove what a killed run left here for the same output; a file that a living run has locked stays."""
+        pattern = re.compile(re.escape(self._prefix) + r"[0-9a-f]{8}\.partial")
+        for name in filter(pattern.fullmatch, os.listdir(self._dir)):  # noqa: PTH208
+            with suppress(OSError):
+                fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._dir)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(name, dir_fd=self._dir)
+                finally:
+                    os.close(fd)
+
     def _open(self) -> None:
+        self._create()
+        with suppress(OSError):  # some network file systems have no locks; then nothing is ever swept there
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _create(self) -> None:
         nameless = getattr(os, "O_TMPFILE", 0)
         if nameless and os.path.isdir("/proc/self/fd"):  # noqa: PTH112
             try:
@@ -245,9 +266,12 @@ class GgufOutput:
             except OSError as error:
                 if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
                     raise
-        name = f".{self.path.name[:200]}.{secrets.token_hex(4)}.partial"
+        name = self._hidden_name()
         self._fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666, dir_fd=self._dir)
         self._temporary = name
+
+    def _hidden_name(self) -> str:
+        return f"{self._prefix}{secrets.token_hex(4)}.partial"
 
     def _reserve(self) -> None:
         """Take the space now, so that a full disk is known before the work."""
@@ -276,7 +300,7 @@ class GgufOutput:
             if not self._force:
                 self._link(f"/proc/self/fd/{self._fd}", name)
                 return
-            self._temporary = f".{name[:200]}.{secrets.token_hex(4)}.partial"
+            self._temporary = self._hidden_name()
             self._link(f"/proc/self/fd/{self._fd}", self._temporary)
         elif not self._force:
             with suppress(PermissionError, NotImplementedError):  # file systems without hard links
@@ -325,13 +349,14 @@ def check_output_path(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -
 def make_parent(path: Path) -> None:
     """Create the output's directory when only its last part is missing."""
     if path.parent.parent.is_dir() and not path.parent.exists():
-        with _disk_errors(path):
+        with disk_errors(path):
             path.parent.mkdir(exist_ok=True)
 
 
 def check_space(directory: Path, need: int) -> None:
     """OutputError when ``directory``'s file system has fewer than ``need`` bytes free."""
-    status = os.statvfs(directory)
+    with disk_errors(directory):
+        status = os.statvfs(directory)
     free = status.f_bavail * status.f_frsize
     if need > free:
         raise OutputError(
@@ -340,7 +365,7 @@ def check_space(directory: Path, need: int) -> None:
 
 
 @contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
+def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

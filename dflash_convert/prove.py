@@ -1,0 +1,100 @@
+"""check, verify and validate behind a conversion: the first failure stops, nothing unproved gets its name."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dflash_convert.container.writer import check_output_path, disk_errors, make_parent
+from dflash_convert.errors import PairingError
+
+if TYPE_CHECKING:
+    from dflash_convert.pairing import Finding
+    from dflash_convert.validation.result import ValidationResult
+    from dflash_convert.verify import VerifyResult
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the three steps found about one file."""
+
+    findings: tuple[Finding, ...]
+    verified: VerifyResult
+    validated: ValidationResult
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "check": {"findings": [finding.json() for finding in self.findings]},
+            "verify": self.verified.json(),
+            "validate": self.validated.to_json(),
+        }
+
+
+def prove(
+    file: Path,
+    drafter: Path,
+    target_files: Path,
+    target: Path,
+    *,
+    prompts: Path | None = None,
+    n_max: Sequence[int] = (),
+    quick: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Proof:
+    """Check ``file`` against the target GGUF, verify it against its checkpoint, run the pair.
+
+    PairingError, VerificationError, ValidationError or EngineError for the first step that fails.
+    """
+    from dflash_convert.pairing import check, open_pair
+    from dflash_convert.validation import run
+    from dflash_convert.validation.options import Options
+    from dflash_convert.verify import verify
+
+    findings = check(*open_pair(file, target), max(n_max, default=None))
+    errors = [finding for finding in findings if finding.severity == "error"]
+    say(f"check: {len(errors)} errors, {len(findings) - len(errors)} warnings")
+    if errors:
+        names = ", ".join(finding.name for finding in errors)
+        raise PairingError(f"{file.name} and {target.name} do not belong together: {names}", tip=errors[0].cure)
+    verified = verify(file, drafter, target_files)
+    verified.raise_for_status()
+    say(f"verify: {len(verified.tensors)} tensors and {verified.keys_checked} keys are what the source says")
+    setup = run.prepare(Options(file, target, prompts=prompts, n_max=tuple(n_max), quick=quick))
+    validated = run.validate(setup, lambda text, detail: None if detail else say(f"validate: {text}"))
+    validated.raise_for_status()
+    return Proof(tuple(findings), verified, validated)
+
+
+@contextmanager
+def unproved(paths: Sequence[Path], *, force: bool, keep_failed: bool) -> Iterator[list[Path]]:
+    """Names in a hidden directory beside the outputs; they move into place when the block ends well.
+
+    With ``keep_failed`` they also move when it does not; otherwise a failure leaves the outputs as they were.
+    """
+    for path in paths:
+        make_parent(path)
+        check_output_path(path, force=force)
+    with disk_errors(paths[0]):
+        hidden = Path(tempfile.mkdtemp(prefix=".dflash-convert-", dir=paths[0].parent))
+    try:
+        yield [hidden / path.name for path in paths]
+    except BaseException:
+        if keep_failed:
+            _move(hidden, paths)
+        raise
+    else:
+        _move(hidden, paths)
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _move(hidden: Path, paths: Sequence[Path]) -> None:
+    for path in paths:
+        if (hidden / path.name).exists():
+            with disk_errors(path):
+                (hidden / path.name).replace(path)

@@ -1,0 +1,95 @@
+"""convert --validate: the three steps behind a conversion, and what is left when one fails."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dflash_convert.cli import cli
+from dflash_convert.container.reader import open_gguf
+from dflash_convert.container.writer import Entry, GgufOutput, layout
+from dflash_convert.errors import PairingError, ValidationError, VerificationError
+
+PAIR = Path(__file__).resolve().parents[2] / "fixtures" / "tiny-js"
+
+
+def arguments(out: Path, target: Path, *more: str) -> list[str]:
+    prompts = out.parent / "prompts.jsonl"
+    lines = (PAIR / "prompts.jsonl").read_text().splitlines()[:3]
+    prompts.write_text("\n".join(lines))
+    base = [str(PAIR / "drafter"), "--target-model-dir", str(PAIR / "target"), "-t", "q8_0", "-o", str(out)]
+    return [*base, "--validate", str(target), "--prompts", str(prompts), "--n-max", "7", "--quick", *more]
+
+
+def with_another_token(source: Path, to: Path) -> None:
+    """A copy of a target GGUF in which one token reads differently (its weights are left out: zeros)."""
+    gguf = open_gguf(source)
+    tokens = list(gguf.get("tokenizer.ggml.tokens"))
+    tokens[100] = "somethingElse"
+    keys = [replace(kv, value=tokens) if kv.name == "tokenizer.ggml.tokens" else kv for kv in gguf.keys.values()]
+    entries = [Entry(t.name, t.shape, t.type) for t in gguf.tensors.values()]
+    with GgufOutput(to, entries, layout(keys, entries)) as output:
+        output.commit()
+
+
+@pytest.mark.engine
+def test_a_good_pair_ends_under_its_name(tmp_path: Path) -> None:
+    out = tmp_path / "dflash-tiny.gguf"
+    arguments_ = arguments(out, PAIR / "target-bf16.gguf", "--json")
+    result = CliRunner().invoke(cli, arguments_, catch_exceptions=False)
+    assert result.exit_code == 0
+    proof = json.loads(result.stdout)[0]
+    assert proof["path"] == str(out)
+    assert [f for f in proof["check"]["findings"] if f["severity"] == "error"] == []
+    assert proof["verify"]["passed"] is True
+    assert proof["validate"]["verdict"] == "healthy"
+    assert proof["validate"]["total"]["identical"] is True
+    assert f"llama-server -m {PAIR / 'target-bf16.gguf'} -md {out}" in result.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["dflash-tiny.gguf", "prompts.jsonl"]
+
+
+@pytest.mark.engine
+@pytest.mark.shared
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_broken_pair_is_removed_or_kept_as_asked(shared: Path, tmp_path: Path, keep: bool) -> None:
+    out = tmp_path / "dflash-tiny.gguf"
+    other = shared / "pairs" / "tiny-js" / "other-target-bf16.gguf"
+    with pytest.raises(ValidationError, match="the pair is broken"):
+        CliRunner().invoke(cli, arguments(out, other, *(["--keep-failed"] if keep else [])), catch_exceptions=False)
+    assert out.exists() is keep
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+def test_check_stops_before_the_engine_and_the_old_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "dflash-tiny.gguf"
+    out.write_bytes(b"the old one")
+    monkeypatch.setattr("dflash_convert.validation.run.validate", None)  # reaching it would be a TypeError
+    target = tmp_path / "other-vocabulary.gguf"
+    with_another_token(PAIR / "target-bf16.gguf", target)
+    with pytest.raises(PairingError, match=r"do not belong together: vocabulary"):
+        CliRunner().invoke(cli, [*arguments(out, target), "--force"], catch_exceptions=False)
+    assert out.read_bytes() == b"the old one"
+
+
+def test_verify_stops_before_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dflash_convert import prove
+
+    out = tmp_path / "dflash-tiny.gguf"
+    monkeypatch.setattr("dflash_convert.validation.run.validate", None)
+    real = prove.prove
+
+    def damaged(file: Path, *args: object, **options: object) -> object:
+        tensor = open_gguf(file).tensors["fc.weight"]
+        data = bytearray(file.read_bytes())
+        data[tensor.offset + 2] ^= 0x7F
+        file.write_bytes(data)
+        return real(file, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("dflash_convert.prove.prove", damaged)
+    with pytest.raises(VerificationError, match=r"fc\.weight"):
+        CliRunner().invoke(cli, arguments(out, PAIR / "target-bf16.gguf"), catch_exceptions=False)
+    assert not out.exists()
