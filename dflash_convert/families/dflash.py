@@ -68,8 +68,8 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
     mask = dialects.read_mask(config, target_config, sizes.vocab, overrides, notes)
     named = is_spark_name(config)
     markov = dspark.has_markov(weights)
-    anchor = dialects.read_anchor(config, block, notes) if named or markov else False
-    zero = named and not markov and dspark.without_markov(config) and anchor
+    anchor = dialects.read_anchor(config, block, named or markov, notes)
+    zero = dspark.lacks_markov(config, weights) and anchor
     spark = markov or zero
     second = _second(config, weights)
     mapped = _tensors(config, weights, sizes, len(taps), spark, second, overrides)

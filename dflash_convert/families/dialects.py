@@ -50,7 +50,7 @@ def exporter(config: Config, weights: Sequence[Weight]) -> str:
         return "SpecForge"
     if config.nested:
         return "z-lab"
-    return "DeepSpec" if "target_layer_ids" in config.raw else "unknown"
+    return "DeepSpec" if "target_layer_ids" in config.raw and "num_anchors" in config.raw else "unknown"
 
 
 def proposed_target(raw: Mapping[str, Any]) -> str | None:
@@ -192,8 +192,8 @@ def _check_depth(config: Config, target: Config, taps: Sequence[int], notes: lis
         )
 
 
-def read_anchor(config: Config, block: int, notes: list[Note]) -> bool:
-    """Whether drafting starts in the anchor's own slot (DSpark): a stated value, else the exporter's rule."""
+def read_anchor(config: Config, block: int, spark: bool, notes: list[Note]) -> bool:
+    """Whether drafting starts in the anchor's own slot: a stated value, else the exporter's or family's rule."""
     stated = config.boolean("sample_from_anchor")
     nested = config.boolean("dflash_config.sample_from_anchor")
     if stated is not None or nested is not None:
@@ -211,8 +211,8 @@ def read_anchor(config: Config, block: int, notes: list[Note]) -> bool:
         notes.append(
             Note("warning", f"speculative_tokens {tokens} fits neither slot rule of a block of {block}; ignored")
         )
-    # EAGLE-style exports draft after a bonus anchor, the DFlash lineage samples from the anchor itself
-    return not {"transformer_layer_config", "aux_hidden_state_layer_ids"} & set(config.raw)
+    # plain DFlash never; EAGLE-style DSpark drafts after a bonus anchor, the DFlash lineage from the anchor itself
+    return spark and not {"transformer_layer_config", "aux_hidden_state_layer_ids"} & set(config.raw)
 
 
 def _proposed_tokens(config: Config) -> int | None:

@@ -30,8 +30,10 @@ def markov_rank(weights: Sequence[Weight]) -> int:
     return shape[-1] if shape else ZERO_RANK
 
 
-def without_markov(config: Config) -> bool:
-    """True for a plain drafter under a DSpark name; a promised head whose tensors are missing is an error."""
+def lacks_markov(config: Config, weights: Sequence[Weight]) -> bool:
+    """True for a drafter without a Markov head; a promised head whose tensors are missing is an error."""
+    if has_markov(weights):
+        return False
     rank = config.integer("dflash_config.markov_rank", "markov_rank")
     if rank:
         raise CheckpointError(

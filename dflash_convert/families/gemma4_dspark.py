@@ -65,8 +65,8 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
     taps = dialects.read_taps(config, target_config, weights, sizes.hidden, overrides, notes)
     block = dialects.read_block(config, overrides)
     mask = dialects.read_mask(config, target_config, sizes.vocab, overrides, notes)
-    anchor = dialects.read_anchor(config, block, notes)
-    zero = not dspark.has_markov(weights) and dspark.without_markov(config) and anchor
+    anchor = dialects.read_anchor(config, block, True, notes)
+    zero = anchor and dspark.lacks_markov(config, weights)
     spark = zero or dspark.has_markov(weights)
     mapped = _tensors(weights, sizes, len(taps), spark, overrides)
     _check_head(config, mapped.plans)

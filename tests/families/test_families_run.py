@@ -1,0 +1,42 @@
+"""Each family runs: a random target and a random drafter of every dialect draft in llama.cpp without an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from family_cases import Make
+from make_checkpoints import CASES
+from make_target import write_target
+
+from dflash_convert import convert
+from dflash_convert.engine import embedded, session
+from dflash_convert.engine.trace import Launch, Request
+from dflash_convert.naming import SPEC_TYPE, prefix_of
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif(embedded.installed() is None, reason="needs xllamacpp"),
+]
+PROMPT = tuple(range(40, 60))
+
+
+@pytest.fixture(scope="module")
+def target(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_target(fixtures / "tiny-js" / "target", tmp_path_factory.mktemp("target") / "target.gguf")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_llama_cpp_loads_and_drafts(name: str, case_dir: Make, target: Path, tmp_path: Path) -> None:
+    where = case_dir(CASES[name]())
+    source = convert.Source(where / "drafter"), convert.Source(where / "target")
+    conversion = convert.prepare(*source, convert.Options(outtypes=("bf16",)))
+    path = convert.write(conversion, [tmp_path / "drafter.gguf"], threads=1)[0].path
+    spec = SPEC_TYPE[prefix_of(conversion.description.family)]
+    info = embedded.info()
+    assert info is not None
+    launch = Launch(target, path, spec_type=spec, n_max=4, ctx_size=256, threads=1, verbosity=4)
+    with session.start(info, launch) as engine:
+        trace = engine.complete(Request(PROMPT, 16, ignore_eos=True))
+    assert len(trace.tokens) == 16
+    assert trace.drafted > 0
