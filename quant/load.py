@@ -16,6 +16,16 @@ _WIDE: dict[int, np.dtype[Any]] = {1: np.dtype(np.float32), 4: np.dtype(np.compl
 _NARROW: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint16), 4: np.dtype(np.uint64)}
 
 
+_TILE = 1024  # blocks: their source stays in the cache while it is read once for every row
+
+
+def _turn(src: Array, out: Array) -> None:
+    """out = src [rows, blocks], where a row of ``src`` is scattered over all of its memory."""
+    for start in range(0, out.shape[1], _TILE):
+        part = slice(start, start + _TILE)
+        np.copyto(out[:, part], src[:, part])
+
+
 class Loader:
     """Turns flat source values (float32, float16, or bf16 patterns as uint16) into float32, sideways.
 
@@ -32,13 +42,13 @@ class Loader:
     def load(self, src: Array, x: F32, rows: int, unit: int) -> None:
         if src.dtype == np.float32:
             wide = _WIDE[unit]
-            np.copyto(x.view(wide).reshape(rows, -1), src.view(wide).reshape(-1, rows).T)
+            _turn(src.view(wide).reshape(-1, rows).T, x.view(wide).reshape(rows, -1))
             return
         if self._narrow is None:
             self._narrow = np.empty(self._capacity, np.uint16)
         h = self._narrow[: x.size]
         narrow = _NARROW[unit]
-        np.copyto(h.view(narrow).reshape(rows, -1), src.view(narrow).reshape(-1, rows).T)
+        _turn(src.view(narrow).reshape(-1, rows).T, h.view(narrow).reshape(rows, -1))
         self._widen(h, x, src.dtype == np.float16)
 
     def flat(self, src: Array, x: F32) -> None:
