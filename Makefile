@@ -39,7 +39,7 @@ format: $(BIN)/dflash-convert
 #   DRAFTER, TARGET   directories or Hub ids     TARGET_NAME  the target's name in file names
 #   TYPES             encodings to release       TARGET_GGUF  the target to validate with; empty: do not validate
 #   N_MAX             draft length               MIN_ACCEPTANCE  required share of accepted drafts, 0 to 1
-#   PACKAGE_OPTIONS, VALIDATE_OPTIONS   more arguments of the two commands     OUT  where everything goes
+#   PACKAGE_OPTIONS, VALIDATE_OPTIONS, VERIFY_OPTIONS   more arguments of these commands     OUT  where everything goes
 # A step runs again when its inputs or its own variables changed. Safe under -j; validations run one at a time,
 # so that they do not slow each other down.
 DRAFTER ?= fixtures/tiny-js/drafter
@@ -50,6 +50,7 @@ TYPES ?= Q8_0 Q4_0
 N_MAX ?=
 MIN_ACCEPTANCE ?=
 PACKAGE_OPTIONS ?=
+VERIFY_OPTIONS ?= --fidelity
 VALIDATE_OPTIONS ?= --quick $(if $(filter fixtures/tiny-js/target,$(TARGET)),--prompts fixtures/tiny-js/prompts.jsonl)
 
 DFLASH ?= $(BIN)/dflash-convert
@@ -82,6 +83,7 @@ $(WORK)/.$(1): FORCE
 endef
 $(eval $(call settings,convert,$(DRAFTER) $(TARGET) $(TARGET_NAME)))
 $(eval $(call settings,check,$(TARGET_GGUF) $(N_MAX)))
+$(eval $(call settings,verify,$(VERIFY_OPTIONS)))
 $(eval $(call settings,validate,$(TARGET_GGUF) $(N_MAX) $(MIN_ACCEPTANCE) $(VALIDATE_OPTIONS)))
 $(eval $(call settings,package,$(TYPES) $(TARGET_GGUF) $(N_MAX) $(PACKAGE_OPTIONS)))
 
@@ -96,8 +98,8 @@ $(CHECKED): $(BASE) $(TARGET_GGUF) $(WORK)/.check
 	$(DFLASH) check $< $(or $(TARGET_GGUF),$(TARGET)) $(if $(N_MAX),--n-max $(N_MAX)) --json > $@.new
 	mv $@.new $@
 
-$(VERIFIED): $(WORK)/verify-%.json: $(call gguf,%)
-	$(DFLASH) verify $< $(DRAFTER) --target-model-dir $(TARGET) --json > $@.new
+$(VERIFIED): $(WORK)/verify-%.json: $(call gguf,%) $(WORK)/.verify
+	$(DFLASH) verify $< $(DRAFTER) --target-model-dir $(TARGET) $(VERIFY_OPTIONS) --json > $@.new
 	mv $@.new $@
 
 $(VALIDATED): $(WORK)/validate-%.json: $(call gguf,%) $(TARGET_GGUF) $(WORK)/.validate | $(CHECKED)
@@ -112,7 +114,7 @@ $(foreach type,$(if $(TARGET_GGUF),$(TYPES)),$(eval \
 
 $(PACKAGE)/SHA256SUMS: $(GGUFS) $(CHECKED) $(VERIFIED) $(VALIDATED) $(WORK)/.package
 	@mkdir -p $(dir $(PACKAGE))
-	$(DFLASH) package $(GGUFS) --out $(PACKAGE) $(VALIDATED:%=--validation %) \
+	$(DFLASH) package $(GGUFS) --out $(PACKAGE) $(VALIDATED:%=--validation %) $(VERIFIED:%=--verification %) \
 		$(if $(TARGET_GGUF),--target-gguf $(TARGET_GGUF)) $(if $(N_MAX),--n-max $(N_MAX)) $(PACKAGE_OPTIONS) --force
 
 clean:

@@ -186,6 +186,8 @@ def _package_call(pair: Pair, files: list[Path], reports: list[Path], out: Path)
     call = ["package", *map(str, files), "--out", str(out), "--force", "--json"]
     for report in reports:
         call += ["--validation", str(report)]
+    for path in files:
+        call += ["--verification", str(path.with_name("verify.json"))]
     options: Mapping[str, Any] = {
         "--target-gguf": pair.package_target or pair.target_gguf,
         "--license": pair.license,

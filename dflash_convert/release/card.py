@@ -20,6 +20,7 @@ def card_text(document: Mapping[str, Any], target_gguf: TargetGguf | None) -> st
         _introduction(document),
         "## Files\n\n" + _file_table(weights),
         *_validation(document["validation"]),
+        *_fidelity(document["verification"]),
         _usage(document, weights, target_gguf),
         "## Where it comes from\n\n" + _provenance(document),
     ]
@@ -97,6 +98,25 @@ def _validation(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     rows += ["", f"Greedy runs of {runs[0]['prompts']} prompts in {_plain(engines)}. *Mean length* is how many tokens"]
     rows += ["one step of the target yields; 1 would mean that no draft was of use."]
     return ["## Acceptance\n\n" + "\n".join(rows)]
+
+
+def _fidelity(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not reports:
+        return []
+    rows = [
+        "| file | tensors compared | worst SNR | worst cosine | same hidden states | same drafts |",
+        "|---" * 6 + "|",
+    ]
+    for report in reports:
+        snr = "exact" if report["worst_snr_db"] is None else f"{report['worst_snr_db']} dB"
+        cosine = "exact" if report["worst_cosine"] is None else report["worst_cosine"]
+        drafter = report["fidelity"] or {}
+        hidden = f"{drafter['cosine']:.3f}" if "cosine" in drafter else "-"
+        same = f"{100 * drafter['agreement']:.1f} %" if "agreement" in drafter else "-"
+        rows.append(f"| `{report['file']}` | {report['tensors']} | {snr} | {cosine} | {hidden} | {same} |")
+    text = "Every tensor and key was compared with the checkpoint; what is not quantized is equal to the bit. *Hidden states* "
+    text += "(cosine) and *drafts* come from running checkpoint and file side by side on random context."
+    return ["## Fidelity\n\n" + "\n".join(rows) + "\n\n" + text]
 
 
 def _usage(document: Mapping[str, Any], weights: Sequence[Mapping[str, Any]], target: TargetGguf | None) -> str:

@@ -7,7 +7,8 @@ The manifest (schema 1; every field in ``docs/schemas.md``)::
      "target": ORIGIN + {"files": {tokenizer file: SHA-256}}, "options": {...},
      "files": [{"path", "role", "size", "sha256", "type", "tensor_types", "converted_by"}, ...],
      "validation": [{"file", "verdict", "n_max", "drafted", "accepted", "acceptance", "mean_length", "identical",
-                     "prompts", "engine", "target", "thresholds"}, ...]}
+                     "prompts", "engine", "target", "thresholds"}, ...],
+     "verification": [{"file", "tensors", "keys", "worst_snr_db", "worst_cosine", "fidelity"}, ...]}
 
 ``SHA256SUMS`` lists the manifest and every file but the local preset, in the format of ``sha256sum -c``.
 """

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dflash_convert import __version__
 from dflash_convert.container.writer import check_space
@@ -20,6 +20,7 @@ from dflash_convert.notes import Note
 from dflash_convert.release.card import card_text
 from dflash_convert.release.commands import TargetGguf, parse_target, preset_text
 from dflash_convert.release.facts import DrafterFacts, Origin, found_by_llama_cpp, read_facts, same_release, sha256_of
+from dflash_convert.release.fidelity import match_verifications, verification_summary
 from dflash_convert.release.manifest import (
     CARD,
     KIND,
@@ -35,13 +36,14 @@ from dflash_convert.release.manifest import (
 from dflash_convert.release.validation import match_reports, summary
 from dflash_convert.validation.result import BROKEN, ENGINE_FAILURE, ValidationResult
 
+T = TypeVar("T")
 SPARE = 1 << 20  # bytes for the card, the manifest and directory entries
 
 
 @dataclass(frozen=True)
 class PackageOptions:
     """Choices of a package; None means what the files say. ``validation`` are ``validate --json`` documents,
-    ``target_gguf`` a file or ``owner/name[:TAG]``."""
+    ``verification`` ``verify --json`` documents, ``target_gguf`` a file or ``owner/name[:TAG]``."""
 
     name: str | None = None
     license: str | None = None
@@ -51,6 +53,7 @@ class PackageOptions:
     target_gguf: str | None = None
     n_max: int | None = None
     validation: tuple[Path, ...] = ()
+    verification: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,12 @@ def build_package(
             hashes[path] = sha256_of(path, work / name)
             progress(path.stat().st_size)
         reports = match_reports(options.validation, facts, hashes)
-        document = _document(facts, names, hashes, reports, options, first)
+        document = _document(facts, names, hashes, options, first)
+        document["verification"] = [
+            verification_summary(names[path], found)
+            for path, found in _by_name(match_verifications(options.verification, facts), names)
+        ]
+        document["validation"] = [summary(names[path], found) for path, found in _by_name(reports, names)]
         notes += _notes(document, reports, len(facts))
         _write_texts(work, document, target_gguf)
         problems = verify_manifest(work)
@@ -97,6 +105,10 @@ def build_package(
             raise VerificationError(f"the package is damaged as soon as it is written: {problems[0]}")
         _move_into_place(work, out)
     return Package(out, document, tuple(notes))
+
+
+def _by_name(reports: Mapping[Path, T], names: Mapping[Path, str]) -> list[tuple[Path, T]]:
+    return sorted(reports.items(), key=lambda item: names[item[0]])
 
 
 def _names(facts: Sequence[DrafterFacts], options: PackageOptions, notes: list[Note]) -> dict[Path, str]:
@@ -127,11 +139,10 @@ def _document(
     facts: Sequence[DrafterFacts],
     names: Mapping[Path, str],
     hashes: Mapping[Path, str],
-    reports: Mapping[Path, ValidationResult],
     options: PackageOptions,
     first: DrafterFacts,
 ) -> dict[str, Any]:
-    """The manifest; its files are the weights alone, the texts add themselves."""
+    """The manifest without reports; its files are the weights alone, the texts add themselves."""
     target_name = options.target_name or first.target.name
     title = options.name or f"{target_name or first.drafter.name or 'drafter'}-{first.family}-GGUF"
     if not plain_name(title):
@@ -148,7 +159,6 @@ def _document(
         }
         for f in sorted(facts, key=lambda f: names[f.path])
     ]
-    ordered = sorted(reports, key=lambda path: names[path])
     return {
         "schema": SCHEMA,
         "kind": KIND,
@@ -163,7 +173,6 @@ def _document(
         "target": _origin(first.target, options.target_repo, target_name) | {"files": first.target_files},
         "options": _options_used(options),
         "files": files,
-        "validation": [summary(names[path], reports[path]) for path in ordered],
     }
 
 

@@ -234,11 +234,11 @@ def running(path: Path, *arguments: str) -> subprocess.Popen[bytes]:
 def test_interrupted_anywhere_it_ends_in_the_same_files(
     program: Callable[..., Done], release: Any, tmp_path: Path, number: signal.Signals
 ) -> None:
-    path = release(["Q8_0", "Q4_0"])
+    path = release(["Q8_0"])
     assert program("batch", path).code == 0
     wanted = artefacts(tmp_path / "out")
     (tmp_path / "out").rename(tmp_path / "reference")
-    for delay in (0.3, 0.8, 1.3):
+    for delay in (0.4, 0.9, 1.4):
         child = running(path)
         time.sleep(delay)
         os.killpg(child.pid, number)
@@ -317,7 +317,7 @@ def test_a_killed_worker_costs_nothing(
     program: Callable[..., Done], release: Any, tmp_path: Path, cluster: Any
 ) -> None:
     address, workers = cluster
-    path = release(["Q8_0", "Q4_0", "BF16", "F16"])
+    path = release(["Q8_0", "Q4_0", "BF16"])
     assert program("batch", path, "--no-package").code == 0
     wanted = artefacts(tmp_path / "out")
     (tmp_path / "out").rename(tmp_path / "reference")

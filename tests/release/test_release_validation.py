@@ -11,7 +11,7 @@ import pytest
 from release_tools import tree
 
 from dflash_convert.engine.trace import EngineInfo
-from dflash_convert.errors import ConfigError, UsageError, ValidationError
+from dflash_convert.errors import ConfigError, UsageError, ValidationError, VerificationError
 from dflash_convert.release.manifest import verify_manifest
 from dflash_convert.release.package import PackageOptions, build_package
 from dflash_convert.release.publish import plan_upload
@@ -117,3 +117,52 @@ def test_something_else_is_refused(ggufs: list[Path], tmp_path: Path, content: s
     path.write_text(content)
     with pytest.raises(ConfigError):
         build_package(ggufs, tmp_path / "out", PackageOptions(validation=(path,)))
+
+
+# --- verify --json
+
+
+def verified(gguf: Path, saved: Path, **changes: object) -> Path:
+    kinds = ["F32"] * 14 + ["Q8_0"] * 22
+    tensors = [
+        {"name": f"t{i}", "type": k, "snr_db": None if k == "F32" else 40.04 + i, "cosine": 1 - i * 1e-6}
+        for i, k in enumerate(kinds)
+    ]
+    row = {"label": gguf.name, "cosine": 0.99912345, "agreement": 0.95, "acceptance": None, "expected_loss": 0.0512}
+    document = {"passed": True, "path": f"/x/{gguf.name}", "keys_checked": 24, "tensors": tensors}
+    document["fidelity"] = {"rows": [row]}
+    saved.write_text(json.dumps(document | changes))
+    return saved
+
+
+def test_fidelity_reaches_manifest_and_card(ggufs: list[Path], tmp_path: Path) -> None:
+    saved = verified(ggufs[0], tmp_path / "v.json")
+    made = build_package(ggufs, tmp_path / "out", PackageOptions(verification=(saved,)))
+    assert made.manifest["verification"] == [
+        {
+            "file": ggufs[0].name,
+            "tensors": 36,
+            "keys": 24,
+            "worst_snr_db": 54.0,
+            "worst_cosine": 1.0,
+            "fidelity": {"cosine": 0.999, "agreement": 0.95, "expected_loss": 0.051},
+        }
+    ]
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"| `{ggufs[0].name}` | 36 | 54.0 dB | 1.0 | 0.999 | 95.0 % |" in card
+
+
+def test_verifications_that_do_not_fit(ggufs: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / "v.json"
+    for saved, kind, text in (
+        (lambda: verified(ggufs[0], path, passed=False), VerificationError, "differs from its source"),
+        (lambda: verified(ggufs[1], path), UsageError, "no file of this package"),  # Q4_0's name, Q8_0's tensors
+        (lambda: verified(ggufs[0], path, tensors=3), ConfigError, "not a verification report"),
+        (lambda: verified(ggufs[0], path, path=None), ConfigError, "not a verification report"),
+    ):
+        with pytest.raises(kind, match=text):
+            build_package(ggufs, tmp_path / "out", PackageOptions(verification=(saved(),)))
+    good = verified(ggufs[0], path)
+    with pytest.raises(UsageError, match="as another report is"):
+        build_package(ggufs, tmp_path / "out", PackageOptions(verification=(good, good)))
+    assert not (tmp_path / "out").exists()

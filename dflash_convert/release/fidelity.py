@@ -1,0 +1,67 @@
+"""What a package keeps of ``verify --json`` documents: that nothing differs, and what quantization cost."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dflash_convert.errors import ConfigError, UsageError, VerificationError
+from dflash_convert.release.facts import DrafterFacts
+
+MAX_REPORT = 64 << 20  # bytes; some hundred per tensor
+
+
+def match_verifications(paths: Iterable[Path], files: Iterable[DrafterFacts]) -> dict[Path, dict[str, Any]]:
+    """Each ``verify --json`` document beside the file it is about, by file name and tensor types.
+
+    VerificationError when a verification did not pass, UsageError when one belongs to no file.
+    """
+    files = list(files)
+    found: dict[Path, dict[str, Any]] = {}
+    for path in paths:
+        document = _read(path)
+        if not document["passed"]:
+            raise VerificationError(f"{path} says that {document['path']} differs from its source: it is not packaged")
+        types = dict(Counter(tensor["type"] for tensor in document["tensors"]))
+        name = Path(document["path"]).name
+        owner = next((f.path for f in files if f.path.name == name and f.tensor_types == types), None)
+        if owner is None or owner in found:
+            why = "no file of this package" if owner is None else f"{name}, as another report is"
+            raise UsageError(f"{path} is about {why}", tip="verify the packaged files and give each report once")
+        found[owner] = document
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > MAX_REPORT:
+            raise ConfigError(f"{path} is larger than {MAX_REPORT >> 20} MiB")
+        document = json.loads(path.read_text(encoding="utf-8"))
+        tensors = document["tensors"]
+        good = isinstance(document["passed"], bool) and isinstance(document["path"], str)
+        if not good or not all(isinstance(t["type"], str) and "snr_db" in t and "cosine" in t for t in tensors):
+            raise ValueError("its fields are not those of verify")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file", tip="write it with: dflash-convert verify --json") from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{path} is not a verification report: {error}") from None
+    return dict(document)
+
+
+def verification_summary(name: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest's entry: rounded, so that another machine's sums give the same text."""
+    tensors = [t for t in document["tensors"] if t["snr_db"] is not None]
+    rows = (document.get("fidelity") or {}).get("rows") or [{}]
+    figures = ("cosine", "agreement", "acceptance", "expected_loss")
+    fidelity = {key: round(rows[0][key], 3) for key in figures if isinstance(rows[0].get(key), float)}
+    return {
+        "file": name,
+        "tensors": len(document["tensors"]),
+        "keys": document.get("keys_checked"),
+        "worst_snr_db": round(min(t["snr_db"] for t in tensors), 1) if tensors else None,
+        "worst_cosine": round(min(t["cosine"] for t in tensors), 4) if tensors else None,
+        "fidelity": fidelity or None,
+    }
