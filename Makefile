@@ -50,7 +50,7 @@ TYPES ?= Q8_0 Q4_0
 N_MAX ?=
 MIN_ACCEPTANCE ?=
 PACKAGE_OPTIONS ?=
-VERIFY_OPTIONS ?= --fidelity
+VERIFY_OPTIONS ?= $(if $(filter fixtures/tiny-js/target,$(TARGET)),--fidelity)
 VALIDATE_OPTIONS ?= --quick $(if $(filter fixtures/tiny-js/target,$(TARGET)),--prompts fixtures/tiny-js/prompts.jsonl)
 
 DFLASH ?= $(BIN)/dflash-convert

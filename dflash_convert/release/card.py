@@ -104,7 +104,7 @@ def _fidelity(reports: Sequence[Mapping[str, Any]]) -> list[str]:
     if not reports:
         return []
     rows = [
-        "| file | tensors compared | worst SNR | worst cosine | same hidden states | same drafts |",
+        "| file | tensors compared | worst SNR | worst cosine | hidden states | same drafts |",
         "|---" * 6 + "|",
     ]
     for report in reports:
@@ -114,8 +114,10 @@ def _fidelity(reports: Sequence[Mapping[str, Any]]) -> list[str]:
         hidden = f"{drafter['cosine']:.3f}" if "cosine" in drafter else "-"
         same = f"{100 * drafter['agreement']:.1f} %" if "agreement" in drafter else "-"
         rows.append(f"| `{report['file']}` | {report['tensors']} | {snr} | {cosine} | {hidden} | {same} |")
-    text = "Every tensor and key was compared with the checkpoint; what is not quantized is equal to the bit. *Hidden states* "
-    text += "(cosine) and *drafts* come from running checkpoint and file side by side on random context."
+    text = (
+        "Every tensor and key was compared with the checkpoint; what is not quantized is equal to the bit. "
+        "*Hidden states* (cosine) and *drafts* come from running checkpoint and file side by side on random context."
+    )
     return ["## Fidelity\n\n" + "\n".join(rows) + "\n\n" + text]
 
 
