@@ -147,7 +147,7 @@ def _convert(job: Job, threads: int | None) -> list[str]:
         ("--threads", threads),
     ):
         call += _option(option, value)
-    return [*call, "--json", "--force"]
+    return [*call, *pair.convert, "--json", "--force"]
 
 
 def _validate(pair: Pair, gguf: Path) -> list[str]:

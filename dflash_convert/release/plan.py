@@ -13,7 +13,7 @@
 
 Other keys of a pair, each allowed at the top for all pairs: ``target_name``, ``model_name``, ``pre``, ``license``,
 ``drafter_repo``, ``target_repo``, ``n_max``, ``prompts``, ``min_acceptance``, ``min_mean_length``,
-``llama_server``, ``validate`` (more arguments of the validate command) and ``package_target`` (the target GGUF that
+``llama_server``, ``convert`` and ``validate`` (lists of more arguments of these commands) and ``package_target`` (the target GGUF that
 the card names, when it is not ``target_gguf``).
 """
 
@@ -37,7 +37,7 @@ MAX_FILE = 1 << 20  # bytes of a release.toml
 TEXTS = ("target_name", "model_name", "pre", "license", "drafter_repo", "target_repo", "package_target")
 PLACES = ("target_gguf", "prompts", "llama_server")
 NUMBERS = ("min_acceptance", "min_mean_length")
-COMMON = (*TEXTS, *PLACES, *NUMBERS, "n_max", "types", "validate")
+COMMON = (*TEXTS, *PLACES, *NUMBERS, "n_max", "types", "convert", "validate")
 OWN = ("name", "drafter", "target")
 
 
@@ -62,6 +62,7 @@ class Pair:
     n_max: int | None = None
     min_acceptance: float | None = None
     min_mean_length: float | None = None
+    convert: tuple[str, ...] = ()
     validate: tuple[str, ...] = ()
 
 
@@ -144,7 +145,8 @@ def _pair(where: str, base: Path, table: Mapping[str, Any]) -> Pair:
     if values["n_max"] is not None and values["n_max"] < 1:
         raise ConfigError(f"{where}: n_max must be at least 1")
     values["types"] = tuple(dict.fromkeys(t.upper() for t in _strings(where, table, "types")))
-    values["validate"] = tuple(_strings(where, table, "validate"))
+    for key in ("convert", "validate"):
+        values[key] = tuple(_strings(where, table, key))
     for key in ("drafter", "target"):
         if values[key] is None:
             raise ConfigError(f"{where} has no {key}")

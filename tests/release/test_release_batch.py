@@ -83,11 +83,13 @@ def test_jobs_in_file_order(tmp_path: Path) -> None:
     path = tmp_path / "release.toml"
     path.write_text(
         "types=['q8_0', 'Q4_0', 'Q8_0']\nlicense='mit'\n[[pair]]\ndrafter='a/D'\ntarget='Qwen/Qwen3-8B@main'\n"
-        "[[pair]]\nname='two'\ndrafter='d'\ntarget='t'\ntypes=['bf16']\nlicense='other'"
+        "[[pair]]\nname='two'\ndrafter='d'\ntarget='t'\ntypes=['bf16']\nlicense='other'\n"
+        "convert=['--taps', '1,2']"
     )
     plan = read_release(path)
     assert [job.name for job in plan.jobs] == ["Qwen3-8B/Q8_0", "Qwen3-8B/Q4_0", "two/BF16"]
     assert [pair.license for pair in plan.pairs] == ["mit", "other"]
+    assert plan.pairs[1].convert == ("--taps", "1,2")
     assert plan.pairs[0].target == "Qwen/Qwen3-8B@main"  # a Hub id stays one
     assert plan.job("2").name == plan.job("TWO/bf16").name == "two/BF16"
     with pytest.raises(UsageError, match="has no job 3"):
