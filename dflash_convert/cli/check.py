@@ -40,7 +40,8 @@ def command(drafter: Path, target: Path, n_max: int | None, as_json: bool, quiet
             f"{drafter.name} and {target.name} do not belong together: {', '.join(errors)}", tip=findings[0].cure
         )
     if not as_json:
-        say(f"{drafter.name} fits {target.name}" + (f", {len(findings)} warnings" if findings else ""), quiet=quiet)
+        warned = f", {len(findings)} warning{'s' if len(findings) > 1 else ''}" if findings else ""
+        say(f"{drafter.name} fits {target.name}{warned}", quiet=quiet)
 
 
 def _table(findings: list[Finding]) -> None:

@@ -36,8 +36,9 @@ def check(drafter: DrafterView, target: TargetView, n_max: int | None = None) ->
     if drafter.architecture == "dflash":
         findings += check_block(drafter, n_max)
         findings += check_mask(drafter, target)
-        findings += check_rope(drafter, target)
-        findings += check_scale(drafter, target)
+        if drafter.problem is None:  # else the conversion has not derived these yet
+            findings += check_rope(drafter, target)
+            findings += check_scale(drafter, target)
         findings += check_window(drafter)
         findings += check_activation(drafter)
         findings += check_tensors(drafter)

@@ -13,7 +13,9 @@ SHIFT = "llama.cpp counts layer inputs, checkpoints layer outputs: target_layers
 
 
 def check_geometry(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
-    hidden = drafter.keys.first(drafter.own("embedding_length"))
+    # an EAGLE-3 head may be narrower than its target and then says the target's width
+    hidden = drafter.keys.first(drafter.own("target_hidden_size"))
+    hidden = drafter.keys.first(drafter.own("embedding_length")) if hidden is None else hidden
     if hidden is not None and target.hidden is not None and hidden != target.hidden:
         yield error("hidden-size", hidden, target.hidden, OTHER_PAIR)
     taps = drafter.keys.integers(drafter.own("target_layers"))

@@ -1,0 +1,71 @@
+"""What a report shows beside the validation itself: tensor types, the memory plan, verify and fidelity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dflash_convert.errors import DflashError
+
+if TYPE_CHECKING:
+    from dflash_convert.memory import MemoryPlan
+    from dflash_convert.pairing import Finding
+    from dflash_convert.validation.result import ValidationResult
+    from dflash_convert.verify import VerifyResult
+
+
+@dataclass(frozen=True)
+class TypeRow:
+    """All tensors of one type in the drafter's file."""
+
+    type: str
+    count: int
+    elements: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Extras:
+    """Each part may be missing; the report leaves its section out then."""
+
+    types: tuple[TypeRow, ...] = ()
+    memory: MemoryPlan | None = None
+    findings: tuple[Finding, ...] | None = None
+    verified: VerifyResult | None = None
+
+
+def gather(
+    result: ValidationResult, *, findings: tuple[Finding, ...] | None = None, verified: VerifyResult | None = None
+) -> Extras:
+    """Types and memory plan from the headers of the two files, as far as they can (still) be read."""
+    try:
+        types = type_rows(Path(result.drafter.path))
+        memory = _memory(result)
+    except DflashError:
+        return Extras(findings=findings, verified=verified)
+    return Extras(types, memory, findings, verified)
+
+
+def type_rows(path: Path) -> tuple[TypeRow, ...]:
+    from dflash_convert.container.reader import open_gguf
+
+    rows: dict[str, TypeRow] = {}
+    for info in open_gguf(path).tensors.values():
+        old = rows.get(info.type.name, TypeRow(info.type.name, 0, 0, 0))
+        elements = old.elements + info.rows * info.shape[-1]
+        rows[info.type.name] = TypeRow(old.type, old.count + 1, elements, old.nbytes + info.nbytes)
+    return tuple(sorted(rows.values(), key=lambda row: -row.nbytes))
+
+
+def _memory(result: ValidationResult) -> MemoryPlan:
+    from dflash_convert.container.reader import open_gguf
+    from dflash_convert.memory import Request, model_from_keys, plan_memory
+
+    models = []
+    for side in (result.drafter, result.target):
+        gguf = open_gguf(side.path)
+        tensors = [(info.shape, info.type) for info in gguf.tensors.values()]
+        models.append(model_from_keys({name: kv.value for name, kv in gguf.keys.items()}, tensors))
+    request = Request(ctx_size=result.settings.context, n_max=max(1, result.settings.n_max))
+    return plan_memory(models[0], models[1], request)

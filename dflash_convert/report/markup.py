@@ -1,0 +1,76 @@
+"""Escaped HTML from untrusted values: names, prompts and texts come out of files that anyone may have written."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+# what XML 1.0 does not allow in a document, lone surrogates included
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+DASH = "–"
+
+
+def text(value: Any) -> str:
+    """Escaped for content and for quoted attributes; None becomes a dash."""
+    if value is None:
+        return DASH
+    return html.escape(_FORBIDDEN.sub("\ufffd", str(value)), quote=True)
+
+
+def tag(name: str, content: str = "", /, **attributes: Any) -> str:
+    """An element around ``content``, which is markup already; attribute values are escaped."""
+    return f"<{name}{_attributes(attributes)}>{content}</{name}>"
+
+
+def void(name: str, /, **attributes: Any) -> str:
+    return f"<{name}{_attributes(attributes)} />"
+
+
+def _attributes(values: dict[str, Any]) -> str:
+    return "".join(f' {key.rstrip("_").replace("_", "-")}="{text(v)}"' for key, v in values.items() if v is not None)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str, numbers: int | None = None) -> str:
+    """A table with a caption and header cells; the columns from ``numbers`` on are aligned as numbers."""
+    first = len(head) if numbers is None else numbers
+    kinds = [None if i < first else "n" for i in range(len(head))]
+    top = "".join(tag("th", text(h), scope="col", class_=k) for h, k in zip(head, kinds, strict=True))
+    body = []
+    for row in rows:
+        cells = [tag("th", text(row[0]), scope="row")]
+        cells += [tag("td", text(cell), class_=kind) for cell, kind in zip(row[1:], kinds[1:], strict=True)]
+        body.append(tag("tr", "".join(cells)))
+    inner = tag("caption", text(caption)) + tag("thead", tag("tr", top)) + tag("tbody", "".join(body))
+    return tag("div", tag("table", inner), class_="scroll")
+
+
+def facts(rows: Iterable[tuple[str, Any]], caption: str) -> str:
+    """A two-column table of names and values; rows without a value are left out."""
+    kept = [row for row in rows if row[1] not in (None, "", ())]
+    body = "".join(tag("tr", tag("th", text(name), scope="row") + tag("td", text(value))) for name, value in kept)
+    return tag("div", tag("table", tag("caption", text(caption)) + tag("tbody", body), class_="facts"), class_="scroll")
+
+
+def section(title: str, *parts: str) -> str:
+    content = "".join(part for part in parts if part)
+    return tag("section", tag("h2", text(title)) + content) if content else ""
+
+
+def percent(value: float | None, digits: int = 1) -> str | None:
+    return None if value is None else f"{100 * value:.{digits}f} %"
+
+
+def number(value: float | None, digits: int = 2) -> str | None:
+    return None if value is None else f"{value:,.{digits}f}"
+
+
+def size(count: int) -> str:
+    """Bytes for people, in powers of 1000."""
+    value, unit = float(count), "B"
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            break
+        value /= 1000
+    return f"{value:.0f} B" if unit == "B" else f"{value:,.1f} {unit}"

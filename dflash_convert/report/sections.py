@@ -1,0 +1,295 @@
+"""The sections of the HTML report, each a function of the result; empty when there is nothing to show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from dflash_convert.report.charts import Bar, bars, columns
+from dflash_convert.report.extras import Extras
+from dflash_convert.report.markup import facts, number, percent, section, size, table, tag, text
+from dflash_convert.validation.result import Figures, FileFacts, PromptResult, ValidationResult
+
+EXCERPT = 400  # characters of a prompt
+
+
+def header(result: ValidationResult) -> str:
+    names = f"{PurePath(result.drafter.path).name} with {PurePath(result.target.path).name}"
+    verdict = tag("span", text(result.verdict.replace("-", " ")), class_=f"verdict {result.verdict}")
+    reasons = "".join(tag("li", text(reason)) for reason in result.reasons)
+    warnings = "".join(tag("li", text(f"Warning: {warning}")) for warning in (*result.warnings, *result.retries))
+    when = f"{result.settings.started_at}, {result.engine.name}"
+    parts = [tag("h1", text(names)), tag("p", verdict), tag("p", text(when), class_="soft")]
+    if reasons or warnings:
+        parts.append(tag("ul", reasons + warnings))
+    if result.failure:
+        parts.append(tag("p", text(result.failure.message)))
+        parts.append(tag("p", text(result.failure.tip)) if result.failure.tip else "")
+        parts.append(tag("details", tag("summary", "End of the engine's log") + tag("pre", text(result.failure.log))))
+    return tag("header", "".join(parts) + tiles(result.total))
+
+
+def tiles(total: Figures) -> str:
+    if not total.drafted and not total.generated:
+        return ""
+    same = {True: "identical", False: "differs", None: None}[total.identical]
+    values = [
+        ("drafts accepted", percent(total.acceptance)),
+        ("mean accepted length", number(total.mean_length)),
+        ("against no drafter", None if total.speedup is None else f"{total.speedup:.2f} ×"),
+        ("tokens per second", number(total.tokens_per_second, 1)),
+        ("greedy text", same),
+    ]
+    shown = [tag("div", tag("b", text(value)) + text(name), class_="tile") for name, value in values if value]
+    return tag("div", "".join(shown), class_="tiles")
+
+
+def identity(result: ValidationResult) -> str:
+    engine, settings = result.engine, result.settings
+    run = [
+        ("engine", engine.name),
+        ("devices", ", ".join(engine.devices)),
+        ("n-max", settings.n_max),
+        ("context", f"{settings.context:,} tokens"),
+        ("draft cache", settings.draft_cache_type),
+        ("threads", settings.threads),
+        ("GPU layers", settings.gpu_layers),
+        ("device", settings.device),
+        ("draft device", settings.draft_device),
+        ("extra arguments", " ".join(settings.extra_args)),
+        ("prompt sets", ", ".join(settings.prompt_sets)),
+        ("duration", f"{settings.seconds:.0f} s"),
+    ]
+    return section("The pair", _file("Drafter", result.drafter), _file("Target", result.target), facts(run, "Run"))
+
+
+def _file(role: str, file: FileFacts) -> str:
+    rows = [
+        ("file", PurePath(file.path).name),
+        ("name", file.name),
+        ("architecture", file.architecture),
+        ("encoding", file.file_type),
+        ("size", size(file.size)),
+        ("block", file.block_size),
+        ("drafting method", file.spec_type),
+        ("SHA-256", " ".join(file.sha256)),
+    ]
+    return facts(rows, role)
+
+
+def acceptance(result: ValidationResult) -> str:
+    rates = result.total.acceptance_by_position
+    by_position = ""
+    if rates:
+        items = [Bar(str(i + 1), rate, f"{100 * rate:.0f} %") for i, rate in enumerate(rates)]
+        by_position = columns("Steps that kept the draft at each block position", items)
+    prompts = [Bar(p.name, p.figures.acceptance, percent(p.figures.acceptance, 0) or "") for p in result.prompts]
+    by_prompt = bars("Share of accepted drafts by prompt", prompts, top=1.0)
+    charts = tag("div", by_position + by_prompt, class_="charts") if by_position or by_prompt else ""
+    return section("Acceptance", charts, _prompt_table(result.prompts), _texts(result.prompts))
+
+
+def _prompt_table(prompts: Sequence[PromptResult]) -> str:
+    if not prompts:
+        return ""
+    head = ("prompt", "set", "prompt tokens", "tok/s", "generated", "accepted", "drafted", "acceptance", "mean", "text")
+    rows = [
+        (
+            p.name,
+            p.set,
+            p.figures.prompt_tokens,
+            number(p.figures.tokens_per_second, 1),
+            p.figures.generated,
+            p.figures.accepted,
+            p.figures.drafted,
+            percent(p.figures.acceptance),
+            number(p.figures.mean_length),
+            _same(p),
+        )
+        for p in prompts
+    ]
+    return table(head, rows, "Every prompt of the main run (greedy)", numbers=2)
+
+
+def _same(prompt: PromptResult) -> str | None:
+    if prompt.divergence is None:
+        return {True: "identical", False: "differs", None: None}[prompt.figures.identical]
+    at = prompt.divergence.token
+    place = f"character {prompt.divergence.character}" if at is None else f"token {at}"
+    return f"differs at {place}" + (", near tie" if prompt.divergence.near_tie else "")
+
+
+def _texts(prompts: Sequence[PromptResult]) -> str:
+    parts = []
+    for p in prompts:
+        cut = p.prompt if len(p.prompt) <= EXCERPT else p.prompt[:EXCERPT] + " …"
+        shown = tag("p", text("Prompt"), class_="soft") + tag("pre", text(cut))
+        shown += tag("p", text("With the drafter"), class_="soft") + tag("pre", text(p.text))
+        if p.divergence is not None:
+            gap = "" if p.divergence.gap is None else f", {p.divergence.gap:.3f} nats apart"
+            text_ = f"Without: {p.divergence.expected!r}, with: {p.divergence.found!r}{gap}"
+            shown += tag("p", text(text_))
+        parts.append(tag("details", tag("summary", text(p.name)) + shown))
+    return tag("details", tag("summary", "Prompts and texts") + "".join(parts)) if parts else ""
+
+
+def speed(result: ValidationResult) -> str:
+    runs = [("main", result.total), *((_label(run.label, run.n_max), run.total) for run in result.runs)]
+    items = []
+    for name, figures in runs:
+        if figures.generated:
+            items.append(Bar(name, figures.tokens_per_second, number(figures.tokens_per_second, 0) or ""))
+            if figures.baseline_tokens_per_second:
+                base = figures.baseline_tokens_per_second
+                items.append(Bar(name, base, number(base, 0) or "", 1))
+    chart = bars("Tokens per second", items, series=("with the drafter", "without"))
+    head = ("run", "n-max", "context", "temperature", "acceptance", "mean length", "tok/s", "without", "speed")
+    rows = [
+        (
+            run.label + {True: ", thinking", False: ", no thinking", None: ""}[run.thinking],
+            run.n_max,
+            f"{run.context:,}",
+            number(run.temperature, 1),
+            percent(run.total.acceptance),
+            number(run.total.mean_length),
+            number(run.total.tokens_per_second, 1),
+            number(run.total.baseline_tokens_per_second, 1),
+            None if run.total.speedup is None else f"{run.total.speedup:.2f} ×",
+        )
+        for run in result.runs
+    ]
+    return section("Speed", chart, table(head, rows, "Other runs", numbers=1) if rows else "")
+
+
+def _label(label: str, n_max: int) -> str:
+    return f"n-max {n_max}" if label == "sweep" else label
+
+
+def sweep(result: ValidationResult) -> str:
+    found = result.sweep
+    if found is None:
+        return ""
+    pays = (
+        "which beats running without the drafter" if found.pays else "which does not beat running without the drafter"
+    )
+    advice = tag("p", text(f"Fastest here: n-max {found.recommended}, {pays}."))
+    rates = [Bar(f"n-max {p.n_max}", p.tokens_per_second, number(p.tokens_per_second, 0) or "") for p in found.points]
+    kept = [Bar(f"n-max {p.n_max}", p.acceptance, percent(p.acceptance, 0) or "") for p in found.points]
+    charts = bars("Tokens per second by n-max", rates) + bars("Acceptance by n-max", kept, top=1.0)
+    head = ("n-max", "acceptance", "mean length", "tok/s", "speed")
+    rows = [
+        (
+            p.n_max,
+            percent(p.acceptance),
+            number(p.mean_length),
+            number(p.tokens_per_second, 1),
+            None if p.speedup is None else f"{p.speedup:.2f} ×",
+        )
+        for p in found.points
+    ]
+    return section("Draft length", advice, tag("div", charts, class_="charts"), table(head, rows, "Sweep", numbers=1))
+
+
+def tensors(extras: Extras) -> str:
+    if not extras.types:
+        return ""
+    worst: dict[str, tuple[float | None, float]] = {}
+    for report in extras.verified.tensors if extras.verified else ():
+        lowest, rmse = worst.get(report.type, (None, 0.0))
+        if report.snr_db is not None:
+            lowest = report.snr_db if lowest is None else min(lowest, report.snr_db)
+        worst[report.type] = (lowest, max(rmse, report.rmse))
+    rows = []
+    for row in extras.types:
+        known = worst.get(row.type)
+        snr, error = (number(known[0], 1), f"{known[1]:.3g}") if known else (None, None)
+        bits = 8 * row.nbytes / row.elements
+        rows.append((row.type, row.count, size(row.nbytes), number(bits), snr, error))
+    items = [Bar(row.type, row.nbytes, size(row.nbytes)) for row in extras.types]
+    head = ("type", "tensors", "size", "bits per weight", "worst SNR, dB", "worst RMSE")
+    verified = ""
+    if extras.verified:
+        count = len(extras.verified.differences)
+        verified = f"Verified against its source: {extras.verified.keys_checked} keys, "
+        verified += f"{len(extras.verified.tensors)} tensors, {count or 'no'} difference{'s' * (count != 1)}."
+    parts = [tag("p", text(verified)) if verified else "", bars("Size by tensor type", items)]
+    return section("Tensors", *parts, table(head, rows, "Drafter's tensors by type", numbers=1))
+
+
+def fidelity(extras: Extras) -> str:
+    found = extras.verified.fidelity if extras.verified else None
+    if found is None:
+        return ""
+    head = ("file", "cosine", "worst cosine", "same drafts", "expected loss")
+    rows = [
+        (
+            row.label,
+            f"{row.cosine:.6f}",
+            f"{row.worst_cosine:.6f}",
+            percent(row.agreement),
+            percent(row.expected_loss),
+        )
+        for row in found.rows
+    ]
+    caption = f"Forward pass of file and source over {found.blocks} blocks"
+    return section("Fidelity", table(head, rows, caption, numbers=1))
+
+
+def memory(extras: Extras) -> str:
+    plan = extras.memory
+    if plan is None:
+        return ""
+    data = plan.json()
+    names = [
+        ("weights", "weights_mib"),
+        ("KV cache", "kv_mib"),
+        ("sliding-window KV cache", "swa_kv_mib"),
+        ("compute (estimate)", "compute_mib"),
+        ("compute, host (estimate)", "compute_host_mib"),
+        ("tapped hidden states, host", "taps_host_mib"),
+        ("total", "total_mib"),
+    ]
+    sides = [side for side in ("drafter", "target") if data[side]]
+    rows = [(name, *(number(data[side][key]) for side in sides)) for name, key in names]
+    caption = f"MiB at {plan.ctx_size:,} tokens of context, {plan.slots} slots"
+    notes = "".join(tag("p", text(note.text), class_="soft") for note in plan.notes)
+    return section("Memory", table(("part", *sides), rows, caption, numbers=1), notes)
+
+
+def checks(extras: Extras) -> str:
+    if extras.findings is None:
+        return ""
+    if not extras.findings:
+        return section("Static check", tag("p", "Drafter and target fit: no findings."))
+    rows = [(f.name, f.severity, _value(f.drafter), _value(f.target), f.cure) for f in extras.findings]
+    return section("Static check", table(("finding", "severity", "drafter", "target", "cure"), rows, "Findings"))
+
+
+def _value(value: object) -> object:
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def thresholds(result: ValidationResult) -> str:
+    t = result.thresholds
+    rows: list[tuple[str, object]] = [
+        ("recorded before the run", t.recorded_at),
+        ("broken below", f"acceptance {percent(t.broken_acceptance, 0)} and mean length {t.broken_mean_length}"),
+        ("weak below", f"acceptance {percent(t.weak_acceptance, 0)} and mean length {t.weak_mean_length}"),
+        ("near tie", f"{t.near_tie} nats"),
+    ]
+    rows += [(f"required {name.replace('_', ' ')}", value) for name, value in t.required.items()]
+    reference = ""
+    if result.reference:
+        r = result.reference
+        compared = [
+            ("stored run", PurePath(r.path).name),
+            ("its engine", r.engine),
+            ("its acceptance", percent(r.acceptance)),
+            ("drop", f"{100 * r.drop:.1f} points of {100 * r.tolerance:.1f} allowed"),
+            ("prompts with other text", ", ".join(r.differing) or "none"),
+            ("same drafter file", "yes" if r.same_drafter else "no"),
+            ("same target file", "yes" if r.same_target else "no"),
+            ("result", "passed" if r.passed else "failed"),
+        ]
+        reference = facts(compared, "Against the stored reference")
+    return section("Thresholds", facts(rows, "What the verdict rests on"), reference)

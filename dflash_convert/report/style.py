@@ -1,0 +1,42 @@
+"""The report's style sheet: light and dark by the reader's setting, one column on a phone, ink-saving on paper."""
+
+from __future__ import annotations
+
+STYLE = """
+:root { color-scheme: light dark; --bg: #ffffff; --ink: #1b1f24; --soft: #59636e; --line: #d5dae0; --panel: #f5f7f9;
+  --s0: #1f6feb; --s1: #9aa4b0; --good: #1a7f37; --warn: #9a6700; --bad: #c62828; }
+@media (prefers-color-scheme: dark) { :root { --bg: #11151a; --ink: #e4e9ef; --soft: #9aa5b1; --line: #343c46;
+  --panel: #1a2027; --s0: #5aa2ff; --s1: #76818d; --good: #4cc26b; --warn: #e0b341; --bad: #ff7b72; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 62rem; padding: 1.5rem 1.25rem 3rem; background: var(--bg); color: var(--ink);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 .25rem; }
+h2 { font-size: 1.1rem; margin: 2.25rem 0 .75rem; padding-top: 1rem; border-top: 1px solid var(--line); }
+p { margin: .4rem 0; } ul { margin: .4rem 0; padding-left: 1.25rem; }
+.soft, caption, figcaption { color: var(--soft); font-size: .87rem; }
+.verdict { display: inline-block; padding: .1rem .7rem; border-radius: 1rem; border: 2px solid currentColor;
+  font-weight: 650; margin: .3rem 0; }
+.healthy { color: var(--good); } .weak { color: var(--warn); } .broken, .engine-failure { color: var(--bad); }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .75rem; margin: 1rem 0; }
+.tile { background: var(--panel); border: 1px solid var(--line); border-radius: .5rem; padding: .6rem .8rem; }
+.tile b { display: block; font-size: 1.35rem; font-weight: 650; font-variant-numeric: tabular-nums; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); gap: 1.25rem; }
+figure { margin: .5rem 0; max-width: 30rem; } svg { width: 100%; height: auto; display: block; }
+svg text { font: 10.5px system-ui, sans-serif; fill: var(--ink); } svg .label { fill: var(--soft); }
+.s0 { fill: var(--s0); } .s1 { fill: var(--s1); } .axis { stroke: var(--line); }
+.scroll { overflow-x: auto; margin: .75rem 0; }
+table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
+caption { text-align: left; padding-bottom: .3rem; }
+th, td { text-align: left; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+th { font-weight: 600; } tbody th { font-weight: 450; } .n { text-align: right; white-space: nowrap; }
+table:not(.facts) :is(th, td) { overflow-wrap: normal; } table:not(.facts) tbody th { min-width: 7rem; }
+.facts th { width: 11rem; color: var(--soft); }
+pre { background: var(--panel); border: 1px solid var(--line); border-radius: .4rem; padding: .7rem; font-size: .82rem;
+  white-space: pre-wrap; }
+details { margin: .5rem 0; } summary { cursor: pointer; }
+@media (max-width: 30rem) { body { padding: 1rem .8rem 2rem; } .facts th { width: 7.5rem; } }
+@media print { :root { --bg: #fff; --ink: #000; --soft: #444; --line: #bbb; --panel: #fff; --s0: #1f6feb; --s1: #9aa4b0;
+  --good: #1a7f37; --warn: #9a6700; --bad: #c62828; }
+  body { max-width: none; padding: 0; font-size: 10pt; -webkit-print-color-adjust: exact; print-color-adjust: exact; }
+  h2 { break-after: avoid; } figure, tr, .tile { break-inside: avoid; } .scroll { overflow: visible; } }
+"""
