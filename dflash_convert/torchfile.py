@@ -94,7 +94,7 @@ def _interpret(program: bytes) -> Any:
                     raise _RefusedError("does not end in one value")
                 return stack[0]
             _step(opcode.name, argument, stack, memo, mark)
-    except (ValueError, IndexError, TypeError, KeyError):
+    except (ValueError, IndexError, TypeError, KeyError, AttributeError):
         raise _RefusedError("is a damaged pickle") from None
     raise _RefusedError("is a damaged pickle")
 

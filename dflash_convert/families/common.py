@@ -173,7 +173,13 @@ def plan_tensors(
     return mapped
 
 
-def refuse_unclaimed(mapped: Mapped, reasons: Sequence[tuple[str, str]], overrides: Overrides, arch: str) -> None:
+def refuse_unclaimed(
+    mapped: Mapped,
+    rules: Mapping[str, Rule],
+    reasons: Sequence[tuple[str, str]],
+    overrides: Overrides,
+    arch: str,
+) -> None:
     """FamilyError for a tensor that the loader would not claim, unless the caller wants it written.
 
     ``reasons`` are (part of the name, what the runtime lacks); the first that fits is told.
@@ -182,7 +188,8 @@ def refuse_unclaimed(mapped: Mapped, reasons: Sequence[tuple[str, str]], overrid
         return
     if overrides.keep_unclaimed:
         for weight in mapped.unclaimed:
-            mapped.plans.append(TensorPlan(weight.name, weight.shape, weight.sources, "copy", scheme=weight.scheme))
+            name = _kept_name(weight.name, rules)
+            mapped.plans.append(TensorPlan(name, weight.shape, weight.sources, "copy", 0, None, *weight[3:]))
         return
     first = mapped.unclaimed[0]
     reason = next((why for part, why in reasons if part in first.name), f"its {arch} architecture has no such tensor")
@@ -191,6 +198,13 @@ def refuse_unclaimed(mapped: Mapped, reasons: Sequence[tuple[str, str]], overrid
         f"{first.where}{more} would keep llama.cpp from loading the drafter: {reason}",
         tip="llama.cpp refuses a file with a tensor it does not claim; --keep-unclaimed writes it for another runtime",
     )
+
+
+def _kept_name(name: str, rules: Mapping[str, Rule]) -> str:
+    """A bias under its weight's GGUF name, anything else under its own."""
+    key, layer = normalize(name)
+    rule = rules.get(key.removesuffix(".bias") + ".weight") if key.endswith(".bias") else None
+    return rule.name.format(layer).removesuffix(".weight") + ".bias" if rule else name
 
 
 def check_shape(weight: Weight, shape: str, dims: Mapping[str, int]) -> None:

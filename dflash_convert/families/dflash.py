@@ -222,7 +222,7 @@ def _tensors(
         rank = dspark.markov_rank(weights)
         dims |= {"R": rank, "M": sizes.hidden + rank}
     mapped = plan_tensors(weights, rules, dims, skip)
-    refuse_unclaimed(mapped, backbone.UNCLAIMED, overrides, ARCH)
+    refuse_unclaimed(mapped, rules, backbone.UNCLAIMED, overrides, ARCH)
     require(mapped.plans, required, sizes.layers, "DSpark" if spark else "DFlash2" if second else "DFlash")
     if sizes.draft_vocab < sizes.vocab and not mapped.has("d2t"):
         raise CheckpointError(f"draft_vocab_size {sizes.draft_vocab} < vocab_size {sizes.vocab} but no d2t tensor")

@@ -94,7 +94,7 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
     before = config.boolean("norm_before_fc") is True
     dims = sizes.symbols(len(taps)) | {"Z": len(taps) * width}
     mapped = plan_tensors(weights, RULES, dims, SKIP)
-    refuse_unclaimed(mapped, UNCLAIMED, overrides, ARCH)
+    refuse_unclaimed(mapped, RULES, UNCLAIMED, overrides, ARCH)
     require(mapped.plans, REQUIRED, 1, "EAGLE-3")
     _check(mapped.has("d2t"), mapped.has("enc.output_norm.weight"), before, sizes)
     plans = [replace(p, argument=sizes.head_dim) if p.transform == "rope_interleave" else p for p in mapped.plans]

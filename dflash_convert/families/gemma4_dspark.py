@@ -105,7 +105,7 @@ def _tensors(weights: Sequence[Weight], sizes: Sizes, n_taps: int, spark: bool, 
         rank = dspark.markov_rank(weights)
         dims |= {"R": rank, "M": sizes.hidden + rank}
     mapped = plan_tensors(weights, rules, dims, {})
-    refuse_unclaimed(mapped, UNCLAIMED, overrides, ARCH)
+    refuse_unclaimed(mapped, rules, UNCLAIMED, overrides, ARCH)
     require(mapped.plans, REQUIRED, sizes.layers, "Gemma-4 DSpark")
     mapped.plans = [dspark.pad_confidence(backbone.finish(plan, 0, False), rank) for plan in mapped.plans]
     return mapped
