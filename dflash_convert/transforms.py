@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dflash_convert.checkpoint import Reader
+from dflash_convert.container.types import BLOCK
 from dflash_convert.errors import CheckpointError
 from dflash_convert.families.common import TensorPlan
 from dflash_convert.unpack import decode_rows
@@ -27,6 +28,9 @@ NUMPY_DTYPE: dict[str, np.dtype[Any]] = {
     "I32": np.dtype("<i4"),
     "BOOL": np.dtype("u1"),
 }
+
+# quantized types of GGUF sources: their rows are read as bytes
+BLOCK_TYPES = frozenset(kind.name for kind, (block, _) in BLOCK.items() if block > 1)
 
 
 def row_length(shape: tuple[int, ...]) -> int:
@@ -68,6 +72,8 @@ class RowSource:
     def _read(self, plan: TensorPlan, start: int, stop: int) -> Array:
         source = plan.sources[0]
         dtype = NUMPY_DTYPE.get(source.dtype)
+        if dtype is None and source.dtype in BLOCK_TYPES:
+            return self._blocks(plan, start, stop)
         if dtype is None:
             raise CheckpointError(f"{source.file.name}: tensor {source.name!r} is {source.dtype}, not a float format")
         k = row_length(plan.shape) - (plan.argument if plan.transform == "pad_columns" else 0)
@@ -78,6 +84,13 @@ class RowSource:
         self._reader.into(source, start * k * dtype.itemsize, view.data)
         result: Array = view.view(dtype).reshape(stop - start, k)
         return result
+
+    def _blocks(self, plan: TensorPlan, start: int, stop: int) -> Array:
+        """Rows of a quantized GGUF tensor as they stand, uint8 [rows, bytes per row]."""
+        nbytes = plan.sources[0].nbytes // row_count(plan.shape)
+        rows = np.empty((stop - start, nbytes), dtype=np.uint8)
+        self._reader.into(plan.sources[0], start * nbytes, rows.reshape(-1).data)
+        return rows
 
 
 def apply(step: str, rows: Array, plan: TensorPlan, start: int) -> Array:

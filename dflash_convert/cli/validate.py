@@ -37,7 +37,13 @@ Exit code: 0 healthy, or weak when nothing was required; 6 broken or below a thr
 @click.option("--n-max", metavar="N,N…", help="Draft lengths; the first is the main run. Default: the block's.")
 @click.option("--quick", is_flag=True, help="Only the main run.")
 @click.option("--no-sampled", is_flag=True, help="No run with a temperature.")
-@click.option("--thinking", type=click.Choice(["on", "off", "both"]), default="both", show_default=True)
+@click.option(
+    "--thinking",
+    type=click.Choice(["on", "off", "both"]),
+    default="both",
+    show_default=True,
+    help="For templates that have it.",
+)
 @click.option("-c", "--ctx-size", type=click.IntRange(64), default=4096, show_default=True, metavar="N")
 @click.option("--long-context", type=click.IntRange(0), default=8192, show_default=True, metavar="N", help="0: skip.")
 @click.option("--temperature", type=click.FloatRange(0.01), default=1.0, show_default=True, help="Of the sampled run.")
@@ -55,7 +61,7 @@ Exit code: 0 healthy, or weak when nothing was required; 6 broken or below a thr
 @click.option("--device", metavar="DEV", help="llama-server's --device.")
 @click.option("--spec-draft-device", metavar="DEV", help="llama-server's device for the drafter.")
 @click.option("-ngl", "--n-gpu-layers", type=int, metavar="N", help="Target layers on the GPU.")
-@click.option("-t", "--threads", type=click.IntRange(1), metavar="N")
+@click.option("-t", "--threads", type=click.IntRange(1), metavar="N", help="CPU threads of the engine.")
 @click.option("--timeout", type=click.FloatRange(1), default=1800.0, show_default=True, help="Seconds a request.")
 @click.option("--html", type=FILE, metavar="OUT", help="Write a report as one HTML file.")
 @click.option("--force", is_flag=True, help="Overwrite --html and --save-reference files.")

@@ -130,6 +130,15 @@ def verify_manifest(directory: Path) -> list[Problem]:
     return problems
 
 
+def listed_problems(file: Path, package: Path) -> list[Problem]:
+    """Is ``file`` what the manifest of ``package`` lists?  Converting the same inputs again must give these bytes."""
+    document = read_manifest(package)
+    entry = next((entry for entry in document["files"] if entry["path"] == file.name), None)
+    if entry is None:
+        return [Problem(file.name, f"is not in the manifest of {package}")]
+    return _file_problems(file.parent, entry, document)
+
+
 def _hidden_folder(path: Path) -> bool:
     return path.name in (".git", ".cache") and path.is_dir()
 

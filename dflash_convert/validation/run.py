@@ -71,8 +71,7 @@ def prepare(options: Options) -> Setup:
     stored = reference.load(options.reference) if options.reference else None
     if stored:
         options = stored.apply(options)
-    if options.reference or options.hashes:
-        files = _with_hashes(files)
+    files = _with_hashes(files, target=bool(options.reference or options.hashes))
     launch = _launch(options, files, None, 0, options.context)
     engine = find.choose(options.llama_server, launch)
     find.require(engine, str(files.drafter.spec_type))
@@ -324,13 +323,13 @@ def _launch(options: Options, files: pair.Pair, drafter: Path | None, n_max: int
     )
 
 
-def _with_hashes(files: pair.Pair) -> pair.Pair:
-    drafter, target = files.drafter, files.target
-    return replace(
-        files,
-        drafter=replace(drafter, sha256=(pair.sha256(Path(drafter.path)),)),
-        target=replace(target, sha256=tuple(pair.sha256(p) for p in pair.shard_paths(Path(target.path)))),
-    )
+def _with_hashes(files: pair.Pair, *, target: bool) -> pair.Pair:
+    """The drafter is always hashed, so that a report names its file for good; the large target when asked for."""
+    drafter = replace(files.drafter, sha256=(pair.sha256(Path(files.drafter.path)),))
+    if not target:
+        return replace(files, drafter=drafter)
+    shards = tuple(pair.sha256(p) for p in pair.shard_paths(Path(files.target.path)))
+    return replace(files, drafter=drafter, target=replace(files.target, sha256=shards))
 
 
 def _chats(setup: Setup) -> bool:
