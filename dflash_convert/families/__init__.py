@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from dflash_convert.checkpoint import Checkpoint
 from dflash_convert.errors import FamilyError
-from dflash_convert.families import dflash, eagle3, gemma4_dspark, refused
+from dflash_convert.families import dflash, eagle3, gemma4_assistant, gemma4_dspark, refused
 from dflash_convert.families.common import Description, Overrides, plain_weights
 from dflash_convert.hparams import Config, architectures
 from dflash_convert.notes import Note
@@ -22,7 +22,7 @@ class Family(Protocol):
     def describe(self, checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overrides) -> Description: ...
 
 
-FAMILIES: tuple[Family, ...] = (dflash, gemma4_dspark, eagle3)
+FAMILIES: tuple[Family, ...] = (dflash, gemma4_dspark, eagle3, gemma4_assistant)
 KNOWN = tuple(name for family in FAMILIES for name in family.ARCHITECTURES)
 DRAFTER_FIELDS = ("dflash_config", "target_layer_ids", "aux_hidden_state_layer_ids", "speculators_model_type")
 
@@ -88,8 +88,10 @@ def unknown_family(checkpoint: Checkpoint, names: list[str]) -> FamilyError:
 
 
 def looks_like_target(config: Mapping[str, Any]) -> bool:
-    """A causal or conditional-generation model without any of a drafter's fields."""
+    """A causal or conditional-generation model without a drafter's architecture string or fields."""
     names = architectures(config)
+    if any(name in KNOWN or name in refused.ARCHITECTURES for name in names):
+        return False
     return any(n.endswith(("ForCausalLM", "ForConditionalGeneration")) for n in names) and not any(
         field in DRAFTER_FIELDS or field == "draft_vocab_size" or field.startswith("dspark_") for field in config
     )

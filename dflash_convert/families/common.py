@@ -208,7 +208,9 @@ def _kept_name(name: str, rules: Mapping[str, Rule]) -> str:
 
 
 def check_shape(weight: Weight, shape: str, dims: Mapping[str, int]) -> None:
-    """CheckpointError when the tensor does not have the shape the config implies."""
+    """CheckpointError when the tensor does not have the shape the config implies; ``*`` is checked elsewhere."""
+    if shape == "*":
+        return
     expected = tuple(_dimension(symbol, dims) for symbol in shape.split())
     if weight.shape != expected:
         meaning = " x ".join(SYMBOLS.get(symbol, symbol) for symbol in shape.split())

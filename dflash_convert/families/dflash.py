@@ -133,11 +133,11 @@ def _note_exporter(config: Config, weights: Sequence[Weight], notes: list[Note])
 def _note_head(config: Config, plans: Sequence[TensorPlan], sizes: Sizes, notes: list[Note]) -> None:
     """The runtime takes own embeddings without an own head as tied."""
     names = {plan.name for plan in plans}
-    if "output.weight" in names or "token_embd.weight" not in names:
+    if "output.weight" in names:
         return
     if sizes.draft_vocab < sizes.vocab:
-        raise CheckpointError("the checkpoint has embed_tokens and d2t but no lm_head of the draft vocabulary")
-    if config.boolean("tie_word_embeddings") is not True:
+        raise CheckpointError("the checkpoint has a reduced draft vocabulary but no lm_head of its own for it")
+    if "token_embd.weight" in names and config.boolean("tie_word_embeddings") is not True:
         notes.append(
             Note(
                 "warning",

@@ -17,6 +17,7 @@ from dflash_convert.families import backbone, quantized
 from dflash_convert.families.backbone import Sizes
 from dflash_convert.families.common import (
     Description,
+    Mapped,
     Overrides,
     Rule,
     plan_tensors,
@@ -96,7 +97,7 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
     mapped = plan_tensors(weights, RULES, dims, SKIP)
     refuse_unclaimed(mapped, RULES, UNCLAIMED, overrides, ARCH)
     require(mapped.plans, REQUIRED, 1, "EAGLE-3")
-    _check(mapped.has("d2t"), mapped.has("enc.output_norm.weight"), before, sizes)
+    _check(mapped, before, sizes)
     plans = [replace(p, argument=sizes.head_dim) if p.transform == "rope_interleave" else p for p in mapped.plans]
     plans = backbone.rope_factors(rope, sizes.head_dim) + sorted(plans, key=lambda plan: plan.name == "d2t")
     rotary = overrides.rope_dimension_count or sizes.head_dim
@@ -147,9 +148,13 @@ def _taps(config: Config, target: Config, overrides: Overrides, notes: list[Note
     return taps
 
 
-def _check(mapping: bool, norm: bool, before: bool, sizes: Sizes) -> None:
-    if sizes.draft_vocab < sizes.vocab and not mapping:
-        raise CheckpointError(f"draft_vocab_size {sizes.draft_vocab} < vocab_size {sizes.vocab} but no d2t tensor")
+def _check(mapped: Mapped, before: bool, sizes: Sizes) -> None:
+    for name in ("d2t", "output.weight") if sizes.draft_vocab < sizes.vocab else ():
+        if not mapped.has(name):
+            raise CheckpointError(
+                f"draft_vocab_size {sizes.draft_vocab} < vocab_size {sizes.vocab} but no tensor for {name}"
+            )
+    norm = mapped.has("enc.output_norm.weight")
     if norm != before:
         there = "has" if norm else "has no"
         raise CheckpointError(

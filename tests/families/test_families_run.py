@@ -22,17 +22,20 @@ PROMPT = tuple(range(40, 60))
 
 
 @pytest.fixture(scope="module")
-def target(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_target(fixtures / "tiny-js" / "target", tmp_path_factory.mktemp("target") / "target.gguf")
+def targets(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Random targets: qwen3 for all, gemma4 for the assistants that read its keys and values."""
+    where, vocabulary = tmp_path_factory.mktemp("targets"), fixtures / "tiny-js" / "target"
+    return {arch: write_target(vocabulary, where / f"{arch}.gguf", arch) for arch in ("qwen3", "gemma4")}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_llama_cpp_loads_and_drafts(name: str, case_dir: Make, target: Path, tmp_path: Path) -> None:
+def test_llama_cpp_loads_and_drafts(name: str, case_dir: Make, targets: dict[str, Path], tmp_path: Path) -> None:
     where = case_dir(CASES[name]())
     source = convert.Source(where / "drafter"), convert.Source(where / "target")
     conversion = convert.prepare(*source, convert.Options(outtypes=("bf16",)))
     path = convert.write(conversion, [tmp_path / "drafter.gguf"], threads=1)[0].path
     spec = SPEC_TYPE[prefix_of(conversion.description.family)]
+    target = targets["gemma4" if conversion.description.architecture == "gemma4-assistant" else "qwen3"]
     info = embedded.info()
     assert info is not None
     launch = Launch(target, path, spec_type=spec, n_max=4, ctx_size=256, threads=1, verbosity=4)
