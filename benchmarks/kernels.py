@@ -3,10 +3,10 @@
     python benchmarks/kernels.py [--threads N] [--rounds R] [--types Q4_0,Q4_K] [--scale S]
 
 All contenders take turns on the same rows in one process, so a busy machine slows them alike; each figure is the
-median over the rounds. One thread is measured in its CPU time, several in wall-clock time. The matrices are of a
-few megabytes, as the slices are in which a converter reads a checkpoint. The C is libggml-python's prebuilt
-library, called through ctypes over row ranges. Every output is compared byte for byte with the C's before anything
-is timed.
+median over the rounds, each taken right after an untimed run. One thread is measured in its CPU time, several in
+wall-clock time. Block types get matrices of 4 MB, as the slices are in which a converter reads a checkpoint, the
+K-quants 8 MB and the 16-bit types 32 MB. The C is libggml-python's prebuilt library, called through ctypes over row
+ranges. Every output is compared byte for byte with the C's before anything is timed.
 """
 
 from __future__ import annotations
@@ -134,6 +134,7 @@ def measure(contenders: list[Any], elements: int, rounds: int) -> list[float | N
     for _ in range(rounds):
         for spent, run, clock in zip(times, contenders, CLOCKS, strict=True):
             if run is not None:
+                run()  # the last contender left its own data in the caches
                 start = clock()
                 run()
                 spent.append(clock() - start)
@@ -157,7 +158,8 @@ def table(make: Callable[..., list[Any]], args: argparse.Namespace, names: list[
         for name in names:
             slow = make is encode_contenders and ("K" in name or "IQ" in name)
             repeats = args.rounds if slow else 5 * args.rounds
-            rows = max(args.threads, round((512 if slow else 256) * args.scale))
+            size = 512 if slow else 2048 if name in ("F16", "BF16") else 256
+            rows = max(args.threads, round(size * args.scale))
             x = (rng.standard_normal((rows, COLUMNS)) * 0.02).astype(np.float32)
             yield row(name, measure(make(lib, pool, x, name, args.threads), x.size, repeats))
 

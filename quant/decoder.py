@@ -12,15 +12,17 @@ from .load import Loader
 from .types import quant_type
 
 CHUNK = 1 << 16  # elements a kernel call
+_PLAIN_CHUNK = 1 << 18  # F16 and BF16 need no arrays but the output's own
 
 
 class Decoder:
     """Decodes rows of ``row_length`` elements of ``type_name``; one per thread or process."""
 
-    def __init__(self, type_name: str, row_length: int, *, chunk: int = CHUNK) -> None:
+    def __init__(self, type_name: str, row_length: int, *, chunk: int | None = None) -> None:
         self.type = quant_type(type_name)
         self.row_length = row_length
         self.row_nbytes = self.type.row_nbytes(row_length)
+        chunk = chunk or (_PLAIN_CHUNK if self.type.nbytes == 2 else CHUNK)
         self._blocks = max(1, chunk // self.type.block)
         self._loader = Loader(self._blocks)
 
