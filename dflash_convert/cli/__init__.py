@@ -8,7 +8,7 @@ import sys
 import click
 
 from dflash_convert import __version__
-from dflash_convert.errors import DflashError
+from dflash_convert.errors import DflashError, InputError
 
 # command -> (module, one-line help); the module holds a click command named ``command``
 COMMANDS = {
@@ -90,6 +90,11 @@ def main(args: list[str] | None = None) -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
+    except OSError as error:  # a file that disappeared or may not be read; writers raise OutputError themselves
+        if _verbosity(argv) >= 2:
+            raise
+        _report(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}", None)
+        sys.exit(InputError.exit_code)
     except Exception as error:
         if _verbosity(argv) >= 2:
             raise
