@@ -8,6 +8,7 @@ layout is torch's zip archive: ``<name>/data.pkl`` and one raw storage ``<name>/
 from __future__ import annotations
 
 import pickletools
+import struct
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,36 @@ DTYPES = {
     "DoubleStorage": ("<f8", 8),
     "HalfStorage": ("<f2", 2),
     "BFloat16Storage": ("<u2", 2),
+}
+# byte -> (instruction, its argument): a struct layout, a text with its length before it, two lines, or nothing
+INSTRUCTIONS = {
+    "\x80": ("PROTO", "<B"),
+    "\x95": ("FRAME", "<Q"),
+    "J": ("BININT", "<i"),
+    "K": ("BININT1", "<B"),
+    "M": ("BININT2", "<H"),
+    "X": ("BINUNICODE", "text4"),
+    "\x8c": ("SHORT_BINUNICODE", "text1"),
+    "\x88": ("NEWTRUE", ""),
+    "\x89": ("NEWFALSE", ""),
+    "}": ("EMPTY_DICT", ""),
+    ")": ("EMPTY_TUPLE", ""),
+    "(": ("MARK", ""),
+    "q": ("BINPUT", "<B"),
+    "r": ("LONG_BINPUT", "<I"),
+    "\x94": ("MEMOIZE", ""),
+    "h": ("BINGET", "<B"),
+    "j": ("LONG_BINGET", "<I"),
+    "\x85": ("TUPLE1", ""),
+    "\x86": ("TUPLE2", ""),
+    "\x87": ("TUPLE3", ""),
+    "t": ("TUPLE", ""),
+    "c": ("GLOBAL", "lines"),
+    "u": ("SETITEMS", ""),
+    "s": ("SETITEM", ""),
+    "Q": ("BINPERSID", ""),
+    "R": ("REDUCE", ""),
+    ".": ("STOP", ""),
 }
 REBUILD = ("torch._utils", "_rebuild_tensor_v2")
 ORDERED = ("collections", "OrderedDict")
@@ -87,16 +118,47 @@ def _interpret(program: bytes) -> Any:
     stack: list[Any] = []
     memo: dict[int, Any] = {}
     mark = object()
+    at = 0
     try:
-        for opcode, argument, _ in pickletools.genops(program):
-            if opcode.name == "STOP":
+        while True:
+            name, argument, at = _instruction(program, at)
+            if name == "STOP":
                 if len(stack) != 1:
                     raise _RefusedError("does not end in one value")
                 return stack[0]
-            _step(opcode.name, argument, stack, memo, mark)
-    except (ValueError, IndexError, TypeError, KeyError, AttributeError):
+            _step(name, argument, stack, memo, mark)
+    except (ValueError, IndexError, TypeError, KeyError, AttributeError, struct.error):
         raise _RefusedError("is a damaged pickle") from None
-    raise _RefusedError("is a damaged pickle")
+
+
+def _instruction(program: bytes, at: int) -> tuple[str, Any, int]:
+    """(name, argument, where the next one starts) of the instruction at ``at``."""
+    code = program[at : at + 1].decode("latin-1")
+    if not code:
+        raise ValueError("ends without STOP")
+    if code not in INSTRUCTIONS:
+        known = next((o for o in pickletools.opcodes if o.code == code), None)
+        shown = known.name if known else repr(code)
+        raise _RefusedError(f"contains the pickle instruction {shown}, which is not allowed")
+    name, kind = INSTRUCTIONS[code]
+    at += 1
+    if kind == "lines":
+        first = program.index(b"\n", at)
+        second = program.index(b"\n", first + 1)
+        return name, (program[at:first].decode("ascii"), program[first + 1 : second].decode("ascii")), second + 1
+    if kind in ("text1", "text4"):
+        size, at = _number(program, at, "<B" if kind == "text1" else "<I")
+        if at + size > len(program):
+            raise ValueError("ends inside a text")
+        return name, program[at : at + size].decode("utf-8"), at + size
+    if not kind:
+        return name, None, at
+    value, at = _number(program, at, kind)
+    return name, value, at
+
+
+def _number(program: bytes, at: int, layout: str) -> tuple[int, int]:
+    return struct.unpack_from(layout, program, at)[0], at + struct.calcsize(layout)
 
 
 def _step(name: str, argument: Any, stack: list[Any], memo: dict[int, Any], mark: object) -> None:
@@ -118,7 +180,7 @@ def _step(name: str, argument: Any, stack: list[Any], memo: dict[int, Any], mark
     elif name == "TUPLE":
         stack.append(tuple(_since(stack, mark)))
     elif name == "GLOBAL":
-        stack.append(Global(*argument.split(" ", 1)))
+        stack.append(Global(*argument))
     elif name == "SETITEMS":
         items = _since(stack, mark)
         stack[-1].update(dict(zip(items[::2], items[1::2], strict=True)))
@@ -127,11 +189,9 @@ def _step(name: str, argument: Any, stack: list[Any], memo: dict[int, Any], mark
         stack[-1][key] = value
     elif name == "BINPERSID":
         stack.append(_storage(stack.pop()))
-    elif name == "REDUCE":
+    else:  # REDUCE
         arguments, function = stack.pop(), stack.pop()
         stack.append(_call(function, arguments))
-    else:
-        raise _RefusedError(f"contains the pickle instruction {name}, which is not allowed")
 
 
 def _since(stack: list[Any], mark: object) -> list[Any]:

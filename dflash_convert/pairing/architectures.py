@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dflash_convert.dialects import BY_ARCHITECTURE
+
 # Graphs that set t_layer_inp, so that their hidden states can be tapped.  qwen4exp sets it too, but to the whole
 # hyper-connection residual, whose width the extraction refuses.
 TAPPABLE = frozenset(
@@ -34,15 +36,7 @@ LAST_LAYER = frozenset({"deepseek4", "mimo2", "nemotron_h", "nemotron_h_moe"})
 
 # Architecture strings of drafters; the first group is llama.cpp's own, the second that of forks.
 DRAFTERS = ("dflash", "eagle3", "gemma4-assistant")
-DIALECTS = {
-    "dflash-draft": "buun-llama-cpp and beellama.cpp",
-    "dflash_draft": "a fork of llama.cpp",
-    "qwen35-dflash-draft": "lucebox",
-    "gemma4-dflash-draft": "lucebox",
-    "dspark": "the PrismML fork",
-    "deepseek4-dspark": "a DeepSeek-V4 fork",
-    "deepseek4_mtp_support": "ds4",
-}
+DIALECTS = {name: dialect.runtimes for name, dialect in BY_ARCHITECTURE.items()}
 
 _CLASSES = {
     "bailingmoe3": ("BailingMoeV3ForCausalLM", "BailingMoeV3VLForConditionalGeneration"),

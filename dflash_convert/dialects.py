@@ -1,0 +1,60 @@
+"""Drafter GGUFs written for forks of llama.cpp: how they are recognised, and which programs load them.
+
+Sources: the loaders and converters of buun-llama-cpp, beellama.cpp, lucebox, PrismML's llama.cpp and
+ik_llama.cpp, as published.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dflash_convert.container.reader import Gguf
+
+NESTED = "keys one level deeper, taps that count layer outputs"
+
+
+class Dialect(NamedTuple):
+    """``runtimes`` load such a file; ``obstacle`` is why it cannot be rewritten, empty when it can."""
+
+    name: str
+    runtimes: str
+    differs: str
+    obstacle: str = ""
+
+
+BY_ARCHITECTURE = {
+    "dflash-draft": Dialect("dflash-draft", "buun-llama-cpp and beellama.cpp", NESTED),
+    "dflash_draft": Dialect("dflash_draft", "older builds of buun-llama-cpp", NESTED),
+    "qwen35-dflash-draft": Dialect("qwen35-dflash-draft", "lucebox", NESTED),
+    "gemma4-dflash-draft": Dialect("gemma4-dflash-draft", "lucebox and buun-llama-cpp", NESTED),
+    "dspark": Dialect("legacy dspark", "older builds of PrismML's llama.cpp", "doubled key prefix, no vocabulary"),
+    "deepseek4-dspark": Dialect(
+        "deepseek4-dspark",
+        "a DeepSeek-V4 fork",
+        "its own names for DeepSeek-V4's stages",
+        "its tensor layout is not public; convert the checkpoint anew",
+    ),
+    "deepseek4_mtp_support": Dialect(
+        "deepseek4_mtp_support",
+        "ds4",
+        "a side file of the target",
+        "it holds parts of a target, not a drafter; convert the checkpoint anew",
+    ),
+}
+EXPERTS = Dialect(
+    "dflash with expert keys",
+    "ik_llama.cpp",
+    "llama.cpp's architecture string with a schema of expert keys",
+    "llama.cpp's dflash has experts only in DeepSeek-V4 stages with hyper-connections",
+)
+
+
+def dialect_of(gguf: Gguf) -> Dialect | None:
+    """The fork's dialect a drafter is written in; None for llama.cpp's own and for what is no drafter."""
+    architecture = gguf.architecture
+    if architecture in BY_ARCHITECTURE:
+        return BY_ARCHITECTURE[architecture]
+    if architecture == "dflash" and "dflash.hyper_connection.count" not in gguf.keys:
+        expert = any(name.startswith("dflash.expert_") for name in gguf.keys)
+        return EXPERTS if expert and gguf.get("dflash.expert_count") != 0 else None
+    return None
