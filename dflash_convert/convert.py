@@ -64,6 +64,7 @@ class Conversion:
     checkpoint: Checkpoint
     target_name: str
     notes: tuple[Note, ...]
+    imatrix: Path | None = None
 
     def default_paths(self, directory: Path) -> list[Path]:
         return [directory / default_name(self.description.family, self.target_name, f.outtype) for f in self.files]
@@ -111,7 +112,7 @@ def prepare(drafter: Source, target: Source, options: Options) -> Conversion:
     for outtype in dict.fromkeys(resolve_outtype(o, description.tensors) for o in options.outtypes):
         files.append(plan_file(description, outtype, general, tokenizer, extra, options.types))
     notes = (*notes_of(description), *vocabulary.notes)
-    return Conversion(description, vocabulary, tuple(files), checkpoint, target_name, notes)
+    return Conversion(description, vocabulary, tuple(files), checkpoint, target_name, notes, options.types.imatrix)
 
 
 def _target_config(directory: Path) -> dict[str, object]:
@@ -194,7 +195,7 @@ def write(
         kinds = [{plan.name: kind.name for plan, kind in file.tensors} for file in conversion.files]
         for plan in conversion.description.tensors:
             places = [Place(o.fileno(), o.offset(plan.name), k[plan.name]) for o, k in zip(outputs, kinds, strict=True)]
-            jobs += make_jobs(plan, tuple(places))
+            jobs += make_jobs(plan, tuple(places), conversion.imatrix)
         run_jobs(jobs, threads, progress)
         for output in outputs:
             output.finish()

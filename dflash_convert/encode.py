@@ -46,19 +46,21 @@ class Job:
     start: int
     stop: int
     places: tuple[Place, ...]
+    imatrix: str = ""
 
     @property
     def elements(self) -> int:
         return (self.stop - self.start) * self.plan.shape[-1]
 
 
-def make_jobs(plan: TensorPlan, places: tuple[Place, ...]) -> list[Job]:
+def make_jobs(plan: TensorPlan, places: tuple[Place, ...], imatrix: Path | None = None) -> list[Job]:
     """Split a tensor into jobs of about JOB_ELEMENTS, at boundaries its transform allows."""
     from dflash_convert.transforms import granularity, row_count
 
     rows, step = row_count(plan.shape), granularity(plan)
     per_job = max(step, JOB_ELEMENTS // plan.shape[-1] // step * step)
-    return [Job(plan, at, min(at + per_job, rows), places) for at in range(0, rows, per_job)]
+    weights = "" if imatrix is None else str(imatrix)
+    return [Job(plan, at, min(at + per_job, rows), places, weights) for at in range(0, rows, per_job)]
 
 
 class Encoders:
@@ -84,22 +86,21 @@ class Encoders:
             stop = min(start + chunk, job.stop)
             rows = self._source.rows(job.plan, start, stop)
             for place in job.places:
-                data, nbytes = self._encode(job.plan, rows, place.type, start)
+                data, nbytes = self._encode(job, rows, place.type, start)
                 write(place.fd, data, place.offset + start * nbytes)
 
-    def _encode(self, plan: TensorPlan, rows: Any, type_name: str, start: int) -> tuple[Any, int]:
+    def _encode(self, job: Job, rows: Any, type_name: str, start: int) -> tuple[Any, int]:
         """(encoded rows, bytes per row); the array is valid until the next call."""
         import numpy as np
 
         import quant
 
+        plan = job.plan
         if type_name == "I64" or (plan.sources and plan.sources[0].dtype == type_name and rows.dtype == np.uint8):
             return rows, rows.shape[1] * rows.itemsize
         if rows.dtype == np.uint8:
             rows = quant.dequantize(rows, plan.sources[0].dtype, threads=1)
-        encoder = self._encoders.get(type_name)
-        if encoder is None or encoder.row_length != rows.shape[1]:
-            encoder = self._encoders[type_name] = quant.Encoder(type_name, rows.shape[1])
+        encoder = self._encoder(job, type_name, rows.shape[1])
         need = rows.shape[0] * encoder.row_nbytes
         if self._out is None or self._out.size < need:
             self._out = np.empty(need, dtype=np.uint8)
@@ -109,6 +110,22 @@ class Encoders:
         except quant.QuantError as error:
             raise _named(plan, start, error) from None
         return out, encoder.row_nbytes
+
+    def _encoder(self, job: Job, type_name: str, columns: int) -> Any:
+        """The type's encoder, made anew when the rows' length or the importance weights change."""
+        import quant
+
+        weighted = bool(job.imatrix) and quant.TYPES[type_name].imatrix
+        key = (columns, job.plan.name if weighted else "")
+        kept = self._encoders.get(type_name)
+        if kept is None or kept[0] != key:
+            weights = None
+            if weighted:
+                from dflash_convert.imatrix import open_imatrix
+
+                weights = open_imatrix(Path(job.imatrix)).weights(job.plan.name, columns)
+            kept = self._encoders[type_name] = (key, quant.Encoder(type_name, columns, imatrix=weights))
+        return kept[1]
 
 
 def _named(plan: TensorPlan, start: int, error: Any) -> errors.CheckpointError:
@@ -242,6 +259,7 @@ def job_to_json(job: Job) -> dict[str, Any]:
         "block": plan.block,
         "sources": [[s.name, str(s.file), s.dtype, s.shape, s.offset, s.nbytes] for s in plan.sources],
         "rows": [job.start, job.stop],
+        "imatrix": job.imatrix,
         "places": [[p.fd, p.offset, p.type] for p in job.places],
     }
 
@@ -261,7 +279,7 @@ def job_from_json(data: dict[str, Any]) -> Job:
         block=tuple(data["block"]),
     )
     start, stop = data["rows"]
-    return Job(plan, start, stop, tuple(Place(*place) for place in data["places"]))
+    return Job(plan, start, stop, tuple(Place(*place) for place in data["places"]), data["imatrix"])
 
 
 def work(requests: IO[str], replies: IO[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from dflash_convert.container.types import ALIGNMENT, BLOCK, KV, TensorType, tensor_nbytes, u32
@@ -30,10 +31,18 @@ class TypeOptions:
     output_type: str | None = None
     embedding_type: str | None = None
     overrides: tuple[tuple[str, str], ...] = ()
+    imatrix: Path | None = None
 
     @property
     def any(self) -> bool:
         return self.pure or bool(self.output_type or self.embedding_type or self.overrides)
+
+    def imatrix_keys(self) -> list[KV]:
+        if self.imatrix is None:
+            return []
+        from dflash_convert.imatrix import open_imatrix
+
+        return open_imatrix(self.imatrix).keys()
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,7 @@ def plan_file(
     version = u32("general.quantization_version", QUANTIZATION_VERSION)
     if quantized:  # llama-quantize sets these two anew, which moves them to the end
         keys = [*general, *description.keys, *description.late_keys, *tokenizer, version, type_key]
+        keys += options.imatrix_keys()
     else:
         keys = [*general, *description.keys, type_key, *description.late_keys, version, *tokenizer]
     keys[1:1] = description.first_keys
@@ -130,17 +140,22 @@ def typed_by_recipe(
     tensors: Sequence[TensorPlan], outtype: str, options: TypeOptions
 ) -> tuple[list[tuple[TensorPlan, TensorType]], list[str], int]:
     """llama-quantize's choice, on what an unquantized file would hold: (typed tensors, fallbacks, file type)."""
+    from quant import QuantError
     from quant.recipe import FTYPES, assign
 
     ordered = sorted(tensors, key=lambda plan: quantize_order(plan.name))
-    decisions = assign(
-        [(plan.name, plan.shape) for plan in ordered],
-        outtype,
-        pure=options.pure,
-        output_type=options.output_type,
-        token_embedding_type=options.embedding_type,
-        overrides=options.overrides,
-    )
+    try:
+        decisions = assign(
+            [(plan.name, plan.shape) for plan in ordered],
+            outtype,
+            pure=options.pure,
+            output_type=options.output_type,
+            token_embedding_type=options.embedding_type,
+            overrides=options.overrides,
+            imatrix=options.imatrix is not None,
+        )
+    except QuantError as error:
+        raise UsageError(str(error)) from None
     typed, fallbacks = [], []
     for plan, decision in zip(ordered, decisions, strict=True):
         fixed = base_type(plan)

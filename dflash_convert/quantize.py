@@ -48,7 +48,7 @@ def plan_quantize(source: Gguf, outtype: str, options: TypeOptions, *, allow_req
         raise CheckpointError(f"{name} does not fit every tensor: {'; '.join(fallbacks)}", tip="leave --strict out")
     skip = ("general.quantization_version", "general.file_type")
     keys: list[KV] = [kv for kv in source.keys.values() if kv.name not in skip and not kv.name.startswith("split.")]
-    keys += [u32(skip[0], QUANTIZATION_VERSION), u32(skip[1], file_type)]
+    keys += [u32(skip[0], QUANTIZATION_VERSION), u32(skip[1], file_type), *options.imatrix_keys()]
     return FilePlan(name, tuple(keys), tuple(typed), tuple(fallbacks))
 
 
@@ -95,7 +95,7 @@ def quantize_file(
     with GgufOutput(output, entries, places, force=force) as file:
         jobs = []
         for tensor, kind in plan.tensors:
-            jobs += make_jobs(tensor, (Place(file.fileno(), file.offset(tensor.name), kind.name),))
+            jobs += make_jobs(tensor, (Place(file.fileno(), file.offset(tensor.name), kind.name),), options.imatrix)
         run_jobs(jobs, threads, progress)
         file.commit()
     return Quantized(output, plan.outtype, places.size, plan.type_counts(), plan.fallbacks, time.monotonic() - begin)

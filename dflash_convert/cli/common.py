@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -56,11 +57,13 @@ def type_options(command: F) -> F:
             output_type=_upper(given.pop("output_tensor_type")),
             embedding_type=_upper(given.pop("token_embedding_type")),
             overrides=tuple(_override(text) for text in given.pop("tensor_type")),
+            imatrix=given.pop("imatrix"),
         )
         return command(*args, **given)
 
     wrapped: Any = wrapper
     for option in (
+        click.option("--imatrix", metavar="FILE", type=click.Path(path_type=Path), help="llama-imatrix's weights."),
         click.option("--output-tensor-type", metavar="TYPE", help="Type of output.weight."),
         click.option("--token-embedding-type", metavar="TYPE", help="Type of token_embd.weight."),
         click.option("--tensor-type", multiple=True, metavar="REGEX=TYPE", help="Type of matching tensors; repeat."),
