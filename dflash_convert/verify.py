@@ -17,7 +17,7 @@ from dflash_convert.container.reader import Gguf, TensorInfo, open_gguf
 from dflash_convert.container.types import BLOCK, TensorType
 from dflash_convert.errors import UsageError, VerificationError
 from dflash_convert.families import describe
-from dflash_convert.families.common import Description, TensorPlan
+from dflash_convert.families.common import Description, Overrides, TensorPlan
 from dflash_convert.hparams import architectures
 from dflash_convert.notes import Note
 from dflash_convert.plan import base_type
@@ -101,18 +101,25 @@ class VerifyResult:
 
 
 def verify(
-    path: Path, drafter: Path, target: Path | None = None, *, progress: Callable[[int], None] = lambda _: None
+    path: Path,
+    drafter: Path,
+    target: Path | None = None,
+    *,
+    overrides: Overrides | None = None,
+    tokenizer_model: Path | None = None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> VerifyResult:
     """Compare the GGUF at ``path`` with the checkpoint in ``drafter`` and the tokenizer in ``target``.
 
     Without ``target`` the vocabulary and the keys derived from it are not judged, and a note says so.
-    ``progress`` receives elements compared. InputError for what cannot be read; all differences are in the
-    result.
+    ``overrides`` and ``tokenizer_model`` are those of the conversion; ``progress`` receives elements compared.
+    InputError for what cannot be read; all differences are in the result.
     """
     gguf = open_gguf(path)
     checkpoint = open_checkpoint(drafter)
-    description = describe(checkpoint, read_config(target) if target else {})
-    keys = compare_keys(gguf, description, target)
+    chosen = dataclasses.replace(overrides or Overrides(), target_directory=target)
+    description = describe(checkpoint, read_config(target) if target else {}, chosen)
+    keys = compare_keys(gguf, description, target, tokenizer_model)
     reports, differences = compare_tensors(gguf, description, progress)
     found = (*keys.differences, *compare_provenance(gguf, drafter, target), *differences)
     return VerifyResult(path, tuple(reports), keys.checked, found, tuple(keys.notes))

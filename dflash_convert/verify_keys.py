@@ -10,6 +10,7 @@ from typing import Any
 
 from dflash_convert.container.reader import Gguf
 from dflash_convert.container.types import KV, ValueType
+from dflash_convert.errors import TokenizerError
 from dflash_convert.families.common import Description
 from dflash_convert.notes import Note
 
@@ -26,7 +27,9 @@ class Compared:
     notes: list[Note] = field(default_factory=list)
 
 
-def compare_keys(gguf: Gguf, description: Description, target: Path | None) -> Compared:
+def compare_keys(
+    gguf: Gguf, description: Description, target: Path | None, tokenizer_model: Path | None = None
+) -> Compared:
     """Architecture keys and tokenizer keys: type and value; ``general.*`` is the maker's own affair."""
     compared = Compared()
     arch = description.architecture
@@ -47,7 +50,7 @@ def compare_keys(gguf: Gguf, description: Description, target: Path | None) -> C
         if description.mask_token_id is not None:
             _check(gguf, KV(MASK, ValueType.UINT32, description.mask_token_id), compared)
     else:
-        _compare_vocabulary(gguf, description, target, compared)
+        _compare_vocabulary(gguf, description, target, tokenizer_model, compared)
     return compared
 
 
@@ -64,25 +67,41 @@ def _check(gguf: Gguf, expected: KV, compared: Compared) -> None:
         compared.differences.append(f"key {expected.name} is {shown(found)}, expected {shown(expected)}")
 
 
-def _compare_vocabulary(gguf: Gguf, description: Description, target: Path, compared: Compared) -> None:
+def _compare_vocabulary(
+    gguf: Gguf, description: Description, target: Path, tokenizer_model: Path | None, compared: Compared
+) -> None:
     """Against the vocabulary as we write it; where that differs, as the reference converter does."""
     from dflash_convert.vocab import load_vocabulary
 
-    def keys(plain: bool) -> dict[str, KV]:
-        size, eagle3 = description.vocab_size, description.eagle3_vocab
-        # a pre-tokenizer that cannot be recognised is taken from the file: it only names how text is split
+    def keys(plain: bool, pre: str | None = None) -> dict[str, KV]:
         vocabulary = load_vocabulary(
-            target, vocab_size=size, pre=gguf.get("tokenizer.ggml.pre"), plain=plain, eagle3=eagle3
+            target,
+            vocab_size=description.vocab_size,
+            pre=pre,
+            tokenizer_model=tokenizer_model,
+            plain=plain,
+            eagle3=description.eagle3_vocab,
         )
         return {kv.name: kv for kv in vocabulary.keys(description.mask_token_id)}
 
-    full = keys(plain=False)
+    pre: str | None = None
+    try:
+        full = keys(plain=False)
+    except TokenizerError:
+        # a pre-tokenizer that cannot be recognised was given by hand: the file's is believed, and that is said
+        found_pre = gguf.get("tokenizer.ggml.pre")
+        if not isinstance(found_pre, str):
+            raise
+        full, pre = keys(plain=False, pre=found_pre), found_pre
+        compared.notes.append(
+            Note("warning", f"tokenizer.ggml.pre {_short(pre)} was not checked: it is not recognised")
+        )
     names = dict.fromkeys((*full, *(name for name in gguf.keys if name.startswith("tokenizer."))))
     wrong = [name for name in names if not _agrees(gguf.keys.get(name), full.get(name))]
     compared.checked += len(names)
     if not wrong:
         return
-    plain = keys(plain=True)
+    plain = keys(plain=True, pre=pre)
     for name in wrong:
         found, expected = gguf.keys.get(name), full.get(name)
         if _agrees(found, plain.get(name)):

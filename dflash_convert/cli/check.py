@@ -53,6 +53,6 @@ def _table(findings: list[Finding]) -> None:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(str(item) for item in value)
-    return "-" if value is None else str(value)
+    text = ", ".join(str(item) for item in value) if isinstance(value, list) else "-" if value is None else str(value)
+    # names come from files that anyone may have written: no control characters on a terminal
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dflash_convert.cli.common import json_option, progress_wanted, say, show_notes, verbosity_options
+from dflash_convert.cli.common import (
+    json_option,
+    override_options,
+    progress_wanted,
+    say,
+    show_notes,
+    verbosity_options,
+)
 
 if TYPE_CHECKING:
     from dflash_convert.verify import TensorReport, VerifyResult
@@ -25,18 +33,12 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="For --fidelity: a small Qwen3-type target whose own text is the context.",
 )
+@click.option("--tokenizer-model", type=click.Path(path_type=Path), metavar="FILE", help="As given to convert.")
+@click.option("--manifest", type=click.Path(path_type=Path), metavar="DIR", help="A package that must list this file.")
+@override_options
 @json_option
 @verbosity_options
-def command(
-    gguf: Path,
-    drafter: str,
-    target: str | None,
-    fidelity: bool,
-    target_gguf: Path | None,
-    as_json: bool,
-    quiet: bool,
-    verbose: int,
-) -> None:
+def command(gguf: Path, drafter: str, target: str | None, fidelity: bool, quiet: bool, **given: Any) -> None:
     """Compare OUT.gguf with the checkpoint it was made from.
 
     Every tensor against its source (bit-equal where copied, error figures where quantized), every key against
@@ -51,13 +53,25 @@ def command(
     source = hub.resolve_drafter(drafter, progress=show).path
     target_path = hub.resolve_target(target, progress=show).path if target else None
     with tqdm(unit=" weights", unit_scale=True, disable=not show, desc="comparing") as bar:
-        result = verify(gguf, source, target_path, progress=bar.update)
+        result = verify(
+            gguf,
+            source,
+            target_path,
+            overrides=given["overrides"],
+            tokenizer_model=given["tokenizer_model"],
+            progress=bar.update,
+        )
     if fidelity:
-        result = add_fidelity(result, source, target_path, target_gguf)
-    if as_json:
+        result = add_fidelity(result, source, target_path, given["target_gguf"])
+    if given["manifest"]:
+        from dflash_convert.release.manifest import listed_problems
+
+        problems = tuple(str(problem) for problem in listed_problems(gguf, given["manifest"]))
+        result = replace(result, differences=(*result.differences, *problems))
+    if given["as_json"]:
         click.echo(json.dumps(result.json(), indent=1))
     else:
-        _table(result, verbose)
+        _table(result, given["verbose"])
     show_notes(result.notes, quiet=quiet)
     result.raise_for_status()
     say(f"{gguf.name} is what its source says", quiet=quiet)

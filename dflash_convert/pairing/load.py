@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.errors import CheckpointError, ConfigError, FamilyError, UsageError
 from dflash_convert.hparams import Config, architectures
 from dflash_convert.pairing.architectures import BY_CLASS, is_gemma
 from dflash_convert.pairing.view import DrafterView, Keys, TargetView, Vocab, vocab_from_keys
-
-if TYPE_CHECKING:
-    from dflash_convert.checkpoint import Checkpoint
 
 MAX_D2T = 1 << 24  # entries; a reduced vocabulary is smaller than a vocabulary
 
@@ -22,7 +19,7 @@ def open_pair(drafter: Path, target: Path) -> tuple[DrafterView, TargetView]:
     """Both sides; InputError for a file that cannot be read at all, UsageError for a path that is neither."""
     if drafter.is_dir():
         target_view, config = _target(target)
-        return drafter_directory(drafter, config), target_view
+        return drafter_directory(drafter, config, target if target.is_dir() else None), target_view
     return drafter_gguf(open_gguf(_file(drafter))), _target(target)[0]
 
 
@@ -70,21 +67,28 @@ def _largest_id(gguf: Gguf) -> int | None:
     return int(gguf.data("d2t").view("<i8").max())
 
 
-def drafter_directory(path: Path, target: Mapping[str, Any]) -> DrafterView:
+def drafter_directory(path: Path, target: Mapping[str, Any], target_directory: Path | None = None) -> DrafterView:
     """A checkpoint as it would be converted; what stops the conversion becomes ``problem``."""
     from dflash_convert.checkpoint import open_checkpoint
     from dflash_convert.families import describe
-    from dflash_convert.families.common import Description
+    from dflash_convert.families.common import Description, Overrides
 
     checkpoint = open_checkpoint(path)
     try:
-        found: Description | None = describe(checkpoint, target)
+        found: Description | None = describe(checkpoint, target, Overrides(target_directory=target_directory))
         problem = None
     except (CheckpointError, ConfigError, FamilyError) as reason:
         found, problem = None, str(reason)
     if found is None:
         return DrafterView(
-            path, False, "dflash", _config_keys(checkpoint), {}, Vocab(), checkpoint.config, problem=problem
+            path,
+            False,
+            "dflash",
+            config_keys(checkpoint.config, path.name),
+            {},
+            Vocab(),
+            checkpoint.config,
+            problem=problem,
         )
     keys = {kv.name: kv.value for kv in (*found.first_keys, *found.keys, *found.late_keys)}
     if found.mask_token_id is not None:
@@ -104,9 +108,9 @@ def _base_models(path: Path) -> list[str]:
     return [str(entry["name"]) for entry in metadata.base_models or [] if entry.get("name")]
 
 
-def _config_keys(checkpoint: Checkpoint) -> Keys:
+def config_keys(raw: Mapping[str, Any], name: str) -> Keys:
     """What config.json says by itself, for a checkpoint that no family accepts; no field is required."""
-    config = Config(checkpoint.config)
+    config = Config(raw)
     taps = config.integers("dflash_config.target_layer_ids", "target_layer_ids")
     inputs = config.integers("aux_hidden_state_layer_ids")
     rope = config.table("rope_parameters") or config.table("rope_scaling") or {}
@@ -119,7 +123,7 @@ def _config_keys(checkpoint: Checkpoint) -> Keys:
         "dflash.embedding_scale": config.number("dflash_config.input_embedding_scale", "input_embedding_scale"),
         "tokenizer.ggml.mask_token_id": config.integer("dflash_config.mask_token_id", "mask_token_id"),
     }
-    return Keys(checkpoint.directory.name, {name: value for name, value in found.items() if value is not None})
+    return Keys(name, {key: value for key, value in found.items() if value is not None})
 
 
 # --- targets ----------------------------------------------------------------------------------------------------
@@ -175,8 +179,8 @@ def config_of(gguf: Gguf) -> dict[str, Any]:
     return {name: value for name, value in config.items() if value is not None}
 
 
-def target_directory(path: Path, raw: Mapping[str, Any]) -> TargetView:
-    """Facts from config.json and the tokenizer's files; the weights are not needed."""
+def target_directory(path: Path, raw: Mapping[str, Any], *, tokens: bool = True) -> TargetView:
+    """Facts from config.json and, with ``tokens``, the tokenizer's files; the weights are not needed."""
     config = Config(raw, f"{path.name}/config.json")
     classes = architectures(raw)
     known = next((BY_CLASS[name] for name in classes if name in BY_CLASS), None)
@@ -190,7 +194,7 @@ def target_directory(path: Path, raw: Mapping[str, Any]) -> TargetView:
         hidden=hidden,
         layers=config.integer("num_hidden_layers"),
         rows=rows,
-        vocab=_directory_vocab(path, rows),
+        vocab=_directory_vocab(path, rows) if tokens else Vocab(),
         rope_bases=_rope_bases(config, rope),
         mrope="mrope_section" in rope,
         embedding_scale=_scale(known or (classes[0] if classes else ""), hidden, None),

@@ -1,0 +1,44 @@
+"""dflash-convert diff A.gguf B.gguf"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from dflash_convert.cli.common import json_option, say, verbosity_options
+
+
+@click.command("diff")
+@click.argument("a", type=click.Path(path_type=Path), metavar="A.gguf")
+@click.argument("b", type=click.Path(path_type=Path), metavar="B.gguf")
+@json_option
+@verbosity_options
+def command(a: Path, b: Path, as_json: bool, quiet: bool, verbose: int) -> None:
+    """Show keys and tensors in which two GGUF files differ.
+
+    Tensors are decoded and compared by value where their bytes differ, A taken for the truth. The exit code is
+    0 whether or not they differ; --json says "identical".
+    """
+    from dflash_convert.diff import diff
+
+    result = diff(a, b)
+    if as_json:
+        click.echo(json.dumps(result.json(), indent=1))
+        return
+    for key in result.keys:
+        click.echo(f"key     {key.name}\n        A: {key.a or '-'}\n        B: {key.b or '-'}")
+    for tensor in result.tensors:
+        figures = ""
+        if tensor.cosine is not None:
+            snr = "" if tensor.snr_db is None else f", SNR {tensor.snr_db:.1f} dB"
+            figures = f"  RMSE {tensor.rmse:.3g}, max {tensor.max_error:.3g}{snr}, cosine {tensor.cosine:.6f}"
+        click.echo(f"tensor  {tensor.name:<36} {tensor.a or '-'} | {tensor.b or '-'}{figures}")
+    if not result.order and not result.keys and not result.tensors:
+        click.echo("order   the same keys and tensors stand in another order")
+    say(
+        f"{len(result.keys)} keys and {len(result.tensors)} tensors differ, "
+        f"{result.equal_keys} keys and {result.equal_tensors} tensors are equal",
+        quiet=quiet,
+    )

@@ -1,0 +1,125 @@
+"""dflash-convert inspect PATH"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dflash_convert.cli.common import json_option, show_notes, verbosity_options
+
+if TYPE_CHECKING:
+    from dflash_convert.inspect_file import Inspection
+    from dflash_convert.memory import MemoryPlan
+
+MEMORY_ROWS = (
+    ("weights", "weights_mib"),
+    ("KV cache", "kv_mib"),
+    ("sliding-window KV cache", "swa_kv_mib"),
+    ("compute (estimate)", "compute_mib"),
+    ("compute on the host (estimate)", "compute_host_mib"),
+    ("tapped hidden states, host", "taps_host_mib"),
+    ("total", "total_mib"),
+)
+
+
+@click.command("inspect")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "--target-model-dir", "target", type=click.Path(path_type=Path), metavar="TARGET", help="Directory or GGUF."
+)
+@click.option("--memory", is_flag=True, help="Add the memory plan of the pair.")
+@click.option("-c", "--ctx-size", type=int, default=0, metavar="N", help="Context in tokens; 0: as trained.")
+@click.option("-np", "--parallel", default="auto", metavar="auto|N", help="Slots of the server.")
+@click.option("-ctk", "--cache-type-k", default="f16", metavar="TYPE", help="Type of the target's cached keys.")
+@click.option("-ctv", "--cache-type-v", default="f16", metavar="TYPE", help="Type of the target's cached values.")
+@click.option("-t", "--outtype", default="auto", metavar="TYPE", help="A drafter directory as if converted to TYPE.")
+@json_option
+@verbosity_options
+def command(path: Path, target: Path | None, memory: bool, as_json: bool, quiet: bool, **given: Any) -> None:
+    """Describe a GGUF, a drafter directory or a target directory.
+
+    --memory adds what the pair needs: exact weights and caches, estimated compute buffers, in MiB.
+    """
+    from dflash_convert.inspect_file import inspect
+
+    found = inspect(path, target, given["outtype"])
+    plan = _memory(found, target, given) if memory else None
+    if as_json:
+        document = found.json() | ({"memory": plan.json()} if plan else {})
+        click.echo(json.dumps(document, indent=1, default=str))
+        return
+    _show(found.data | {"kind": found.kind})
+    if plan:
+        _table(plan)
+    show_notes((*found.notes, *(plan.notes if plan else ())), quiet=quiet)
+
+
+def _memory(found: Inspection, target: Path | None, given: dict[str, Any]) -> MemoryPlan:
+    from dflash_convert.errors import UsageError
+    from dflash_convert.inspect_file import target_model
+    from dflash_convert.memory import Request, plan_memory
+
+    if not found.is_drafter or found.model is None:
+        raise UsageError(
+            f"{found.path} is not a drafter that llama.cpp loads: --memory plans a pair",
+            tip="dflash-convert inspect DRAFTER --target-model-dir TARGET --memory",
+        )
+    block = found.data.get("block_size")
+    request = Request(
+        ctx_size=given["ctx_size"],
+        parallel=_parallel(given["parallel"]),
+        cache_k=given["cache_type_k"],
+        cache_v=given["cache_type_v"],
+        n_max=max(1, block - 1) if isinstance(block, int) else 15,
+    )
+    return plan_memory(found.model, target_model(target) if target else None, request)
+
+
+def _parallel(text: str) -> int | None:
+    from dflash_convert.errors import UsageError
+
+    if text.lower() == "auto":
+        return None
+    if not text.isascii() or not text.isdigit():
+        raise UsageError(f"--parallel is {text!r}, expected auto or a number of slots")
+    return int(text)
+
+
+def _show(data: dict[str, Any]) -> None:
+    first = ("kind", "family", "architecture")
+    for name in (*first, *(key for key in data if key not in first)):
+        value = data.get(name)
+        if isinstance(value, dict):
+            click.echo(f"{name.replace('_', ' ')}")
+            for inner, item in value.items():
+                click.echo(f"  {_printable(inner):<28} {_text(item)}")
+        elif value not in (None, []):
+            click.echo(f"{name.replace('_', ' '):<30} {_text(value)}")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{_printable(str(key))} {_text(item)}" for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_text(item) for item in value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return _printable(str(value))
+
+
+def _printable(text: str) -> str:
+    """No control characters on a terminal, whatever a file's keys hold."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _table(plan: MemoryPlan) -> None:
+    data = plan.json()
+    sides = [side for side in ("drafter", "target") if data[side]]
+    click.echo(f"memory, MiB, at {plan.ctx_size} tokens of context, {plan.slots} slots")
+    click.echo(f"  {'':<30}" + "".join(f"{side:>12}" for side in sides))
+    for name, key in MEMORY_ROWS:
+        cells = "".join("           -" if data[side][key] is None else f"{data[side][key]:>12,.2f}" for side in sides)
+        click.echo(f"  {name:<30}{cells}")

@@ -1,0 +1,339 @@
+"""What a path holds: a GGUF, a drafter's checkpoint or a target's directory, described as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dflash_convert.checkpoint import open_checkpoint, read_config
+from dflash_convert.container.reader import Gguf, open_gguf
+from dflash_convert.container.types import BLOCK, KV, TensorType, tensor_nbytes
+from dflash_convert.dialects import dialect_of
+from dflash_convert.errors import TokenizerError, UsageError
+from dflash_convert.families import describe, looks_like_target
+from dflash_convert.families.common import Description, Overrides
+from dflash_convert.hparams import architectures
+from dflash_convert.notes import Note
+from dflash_convert.pairing.architectures import BY_CLASS, DIALECTS, DRAFTERS, LAST_LAYER, TAPPABLE
+from dflash_convert.pairing.load import drafter_gguf, target_directory
+from dflash_convert.pairing.tensors import check_tensors
+from dflash_convert.pairing.view import SPECIAL, Keys
+
+if TYPE_CHECKING:
+    from dflash_convert.memory import Model
+    from dflash_convert.vocab import Vocabulary
+
+Row = tuple[tuple[int, ...], TensorType]
+SHAPE_KEYS = {
+    "layers": "block_count",
+    "hidden": "embedding_length",
+    "feed_forward": "feed_forward_length",
+    "heads": "attention.head_count",
+    "kv_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "context_length": "context_length",
+}
+DRAFT_KEYS = {
+    "rope_base": "rope.freq_base",
+    "rope_scaling": "rope.scaling.type",
+    "sliding_window": "attention.sliding_window",
+    "causal": "attention.causal",
+    "embedding_scale": "embedding_scale",
+    "sample_from_anchor": "sample_from_anchor",
+}
+PROVENANCE = ("general.name", "general.author", "general.organization", "general.license", "general.repo_url")
+PROVENANCE_PREFIXES = ("dflash_convert.", "general.source.", "general.base_model.")
+TEXT_LIMIT = 200
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """``kind``: drafter-gguf, gguf, drafter or target.  ``model`` and ``tensors`` feed the memory plan."""
+
+    kind: str
+    path: Path
+    data: dict[str, Any]
+    notes: tuple[Note, ...] = ()
+    model: Model | None = field(default=None, repr=False)
+
+    @property
+    def is_drafter(self) -> bool:
+        return self.kind.startswith("drafter")
+
+    def json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "path": str(self.path), **self.data, "notes": [note.text for note in self.notes]}
+
+
+def inspect(path: Path, target: Path | None = None, outtype: str = "auto") -> Inspection:
+    """Describe ``path``; ``target`` adds the tokenizer of a drafter directory, ``outtype`` its encoding.
+
+    InputError for damaged files, UsageError for a path that does not exist.
+    """
+    if path.is_dir():
+        config = read_config(path)
+        return _target(path, config) if looks_like_target(config) else _drafter(path, target, outtype)
+    if not path.exists():
+        raise UsageError(f"{path}: no such file or directory")
+    return _gguf(open_gguf(path))
+
+
+# --- GGUF -------------------------------------------------------------------------------------------------------
+
+
+def _gguf(gguf: Gguf) -> Inspection:
+    from dflash_convert.memory import model_from_keys
+
+    drafter = gguf.architecture in DRAFTERS or gguf.architecture in DIALECTS
+    values = {name: kv.value for name, kv in gguf.keys.items()}
+    rows: list[Row] = [(info.shape, info.type) for info in gguf.tensors.values()]
+    data = {
+        "family": _family(gguf, values) if drafter else None,
+        "architecture": gguf.architecture,
+        **_facts(gguf.architecture, values, drafter=drafter),
+        "tokenizer": _tokenizer(values),
+        "types": _types(rows),
+        "size": gguf.size,
+        "provenance": _provenance(gguf.keys),
+        "runtimes": _runtimes(gguf),
+    }
+    known = f"{gguf.architecture}.block_count" in gguf.keys
+    model = model_from_keys(values, rows) if known and gguf.architecture not in DIALECTS else None
+    return Inspection("drafter-gguf" if drafter else "gguf", gguf.path, _given(data), model=model)
+
+
+def _family(gguf: Gguf, values: Mapping[str, Any]) -> str:
+    said = values.get("dflash_convert.family")
+    if isinstance(said, str):
+        return said
+    if gguf.architecture != "dflash":
+        return {"eagle3": "EAGLE-3", "gemma4-assistant": "Gemma 4 assistant"}.get(gguf.architecture, "unknown")
+    if "markov_w1.weight" in gguf.tensors:
+        return "DSpark"
+    return "DFlash2" if "selector_hidden.weight" in gguf.tensors else "DFlash"
+
+
+def _facts(arch: str, values: Mapping[str, Any], *, drafter: bool) -> dict[str, Any]:
+    keys = Keys("the file", values)
+    facts: dict[str, Any] = {"shapes": {n: v for n, k in SHAPE_KEYS.items() if (v := _plain(keys, f"{arch}.{k}"))}}
+    if not drafter:
+        layers = keys.integer(f"{arch}.block_count")
+        nextn = keys.integer(f"{arch}.nextn_predict_layers") or 0
+        return facts | {"tappable": _tappable(arch, layers - nextn if layers else None)}
+    taps = keys.integers(f"{arch}.target_layers") or keys.integers(f"{arch}.target_layer_ids")
+    facts |= {"block_size": keys.integer(f"{arch}.block_size"), "taps": taps}
+    facts["mask_token_id"] = keys.integer("tokenizer.ggml.mask_token_id")
+    facts |= {name: _plain(keys, f"{arch}.{key}") for name, key in DRAFT_KEYS.items()}
+    pattern = keys.values.get(f"{arch}.attention.sliding_window_pattern")
+    if pattern is not None and not isinstance(pattern, int):
+        facts["sliding_layers"] = [index for index, flag in enumerate(pattern) if flag]
+    return facts
+
+
+def _plain(keys: Keys, name: str) -> Any:
+    value = keys.values.get(name)
+    return list(value) if value is not None and not isinstance(value, (str, int, float)) else value
+
+
+def _tappable(arch: str | None, layers: int | None) -> dict[str, Any]:
+    """Whether llama.cpp b11434 exports the layer inputs of this architecture, and up to which."""
+    if arch not in TAPPABLE or layers is None:
+        return {"layer_inputs": arch in TAPPABLE, "deepest_tap": None}
+    return {"layer_inputs": True, "deepest_tap": layers if arch in LAST_LAYER else layers - 1}
+
+
+def _tokenizer(values: Mapping[str, Any]) -> dict[str, Any] | None:
+    from hashlib import sha256
+
+    model = values.get("tokenizer.ggml.model")
+    if model is None:
+        return None
+    template = values.get("tokenizer.chat_template")
+    special = {kind: values.get(f"tokenizer.ggml.{name}") for kind, name in SPECIAL.items()}
+    return {
+        "model": model,
+        "pre": values.get("tokenizer.ggml.pre"),
+        "pre_source": "the file",
+        "size": len(values.get("tokenizer.ggml.tokens") or ()),
+        "special": {kind: value for kind, value in special.items() if value is not None},
+        "template_sha256": sha256(template.encode("utf-8", "surrogateescape")).hexdigest()
+        if isinstance(template, str)
+        else None,
+    }
+
+
+def _types(rows: Iterable[Row]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for shape, kind in rows:
+        entry = found.setdefault(kind.name, {"tensors": 0, "bytes": 0})
+        entry["tensors"] += 1
+        entry["bytes"] += tensor_nbytes(kind, shape)
+    return dict(sorted(found.items(), key=lambda item: -item[1]["bytes"]))
+
+
+def _provenance(keys: Mapping[str, KV]) -> dict[str, Any]:
+    chosen = (kv for name, kv in keys.items() if name in PROVENANCE or name.startswith(PROVENANCE_PREFIXES))
+    return {kv.name: list(kv.value) if kv.item is not None else _short(kv.value) for kv in chosen}
+
+
+def _short(value: Any) -> Any:
+    return value[:TEXT_LIMIT] + "…" if isinstance(value, str) and len(value) > TEXT_LIMIT else value
+
+
+def _runtimes(gguf: Gguf) -> list[str]:
+    """Which programs load the file, by its dialect and its tensors."""
+    dialect = dialect_of(gguf)
+    if dialect is not None:
+        cure = f"not llama.cpp: {dialect.obstacle}" if dialect.obstacle else "not llama.cpp: see dflash-convert migrate"
+        return [f"{dialect.runtimes} ({cure})"]
+    if gguf.architecture != "dflash":
+        return ["llama.cpp"]
+    refused = [f.name for f in check_tensors(drafter_gguf(gguf)) if f.severity == "error"]
+    if refused:
+        return [f"none known: llama.cpp b11434 refuses it ({', '.join(refused)})"]
+    spark = "markov_w1.weight" in gguf.tensors
+    return [f"llama.cpp from b11434 (--spec-type {'draft-dspark' if spark else 'draft-dflash'})"]
+
+
+# --- directories ------------------------------------------------------------------------------------------------
+
+
+def _drafter(path: Path, target: Path | None, outtype: str) -> Inspection:
+    from dflash_convert.pairing.load import config_of
+
+    if not any(path.glob("*.safetensors*")) and "dflash_config" in (raw := read_config(path)):
+        return _config_only(path, raw, outtype)
+    checkpoint = open_checkpoint(path)
+    directory = target if target is not None and target.is_dir() else None
+    config: Mapping[str, Any] = read_config(directory) if directory else config_of(open_gguf(target)) if target else {}
+    description = describe(checkpoint, config, Overrides(target_directory=directory))
+    values = {kv.name: kv.value for kv in (*description.first_keys, *description.keys, *description.late_keys)}
+    values["tokenizer.ggml.mask_token_id"] = description.mask_token_id
+    data = {
+        "family": description.family,
+        "architecture": description.architecture,
+        "architectures": architectures(checkpoint.config),
+        **_facts(description.architecture, values, drafter=True),
+        "vocab_size": description.vocab_size,
+        "source_types": _source_types(description),
+        "files": [file.name for file in checkpoint.files],
+        "size": sum(file.stat().st_size for file in checkpoint.files),
+        "runtimes": ["none yet: convert it"],
+    }
+    notes = [*description.notes, *(Note("skipped", f"{name}: {why}") for name, why in description.skipped)]
+    if directory:
+        vocabulary = _vocabulary(directory, description.vocab_size, notes, eagle3=description.eagle3_vocab)
+        data["tokenizer"] = None if vocabulary is None else _vocabulary_json(vocabulary)
+    model = _planned_model(description, values, outtype)
+    return Inspection("drafter", path, _given(data), tuple(notes), model)
+
+
+def _config_only(path: Path, raw: Mapping[str, Any], outtype: str) -> Inspection:
+    """A plain DFlash drafter of which only config.json is there."""
+    from dflash_convert.memory import drafter_from_config
+    from dflash_convert.pairing.load import config_keys
+
+    values = {"dflash.context_length": raw.get("max_position_embeddings"), **config_keys(raw, path.name).values}
+    given = {name: value for name, value in values.items() if value is not None}
+    data = {
+        "family": "DFlash",
+        "architecture": "dflash",
+        "architectures": architectures(raw),
+        **_facts("dflash", given, drafter=True),
+        "files": sorted(file.name for file in path.iterdir() if file.is_file()),
+    }
+    note = Note("warning", "no weights here: everything is from config.json alone")
+    model = drafter_from_config(raw, "BF16" if outtype.lower() == "auto" else outtype)
+    return Inspection("drafter", path, _given(data), (note,), model)
+
+
+def _source_types(description: Description) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for plan in description.tensors:
+        kind = plan.scheme or (plan.sources[0].dtype if plan.sources else "derived")
+        counts[kind] = counts.get(kind, 0) + 1
+    return counts
+
+
+def _planned_model(description: Description, values: Mapping[str, Any], outtype: str) -> Model:
+    """As if converted to ``outtype``."""
+    from dflash_convert.memory import model_from_keys
+    from dflash_convert.plan import TypeOptions, plan_file, resolve_outtype
+
+    kind = resolve_outtype(outtype, description.tensors)
+    plan = plan_file(description, kind, [], [], [], TypeOptions())
+    rows = [(tensor.shape, tensor_type) for tensor, tensor_type in plan.tensors]
+    keys = {"general.architecture": description.architecture, **values}
+    return model_from_keys(keys, rows, vocab=description.vocab_size)
+
+
+def _vocabulary(directory: Path, size: int, notes: list[Note], *, eagle3: bool = False) -> Vocabulary | None:
+    """None, and a note that says why, for a tokenizer that cannot be used."""
+    from dflash_convert.vocab import load_vocabulary
+
+    try:
+        return load_vocabulary(directory, vocab_size=size, eagle3=eagle3)
+    except TokenizerError as reason:
+        notes.append(Note("warning", f"tokenizer: {reason}"))
+        return None
+
+
+def _vocabulary_json(vocabulary: Vocabulary) -> dict[str, Any]:
+    return {
+        "model": vocabulary.model,
+        "pre": vocabulary.pre,
+        "pre_source": vocabulary.pre_source,
+        "size": vocabulary.size,
+        "special": dict(vocabulary.special),
+        "template_sha256": vocabulary.template_sha256,
+        "files": dict(vocabulary.files),
+    }
+
+
+def _target(path: Path, config: Mapping[str, Any]) -> Inspection:
+    from dflash_convert.memory import target_from_config
+
+    notes: list[Note] = []
+    view = target_directory(path, config, tokens=False)
+    vocabulary = _vocabulary(path, view.rows or 0, notes)
+    names = architectures(config)
+    arch = next((BY_CLASS[name] for name in names if name in BY_CLASS), None)
+    data = {
+        "architectures": names,
+        "architecture": arch,
+        "shapes": _given({"layers": view.layers, "hidden": view.hidden, "vocab_size": view.rows}),
+        "rope_base": list(view.rope_bases),
+        "m_rope": view.mrope,
+        "embedding_scale": view.embedding_scale,
+        "tappable": _tappable(arch, view.layers) if arch else None,
+        "tokenizer": None if vocabulary is None else _vocabulary_json(vocabulary),
+        "files": sorted(file.name for file in path.iterdir() if file.is_file()),
+    }
+    if vocabulary is not None:
+        notes += vocabulary.notes
+    return Inspection("target", path, _given(data), tuple(notes), target_from_config(config))
+
+
+def _given(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if value is not None}
+
+
+def target_model(path: Path) -> Model:
+    """The target's side of a memory plan: a GGUF with its weights, or a directory without."""
+    from dflash_convert.memory import model_from_keys, target_from_config
+
+    if path.is_dir():
+        return target_from_config(read_config(path))
+    gguf = open_gguf(path)
+    rows = [(info.shape, info.type) for info in gguf.tensors.values()]
+    return model_from_keys({name: kv.value for name, kv in gguf.keys.items()}, rows)
+
+
+def bits_per_weight(rows: Mapping[str, Mapping[str, int]]) -> float | None:
+    """Average over ``types`` of an inspection."""
+    total = sum(entry["bytes"] for entry in rows.values())
+    weights = sum(
+        entry["bytes"] * BLOCK[TensorType[name]][0] / BLOCK[TensorType[name]][1] for name, entry in rows.items()
+    )
+    return 8 * total / weights if weights else None
