@@ -81,13 +81,21 @@ class Encoders:
         from dflash_convert.transforms import granularity
 
         step = granularity(job.plan)
-        chunk = max(step, CHUNK // job.plan.shape[-1] // step * step)
+        chunk = max(step, self._rows_per_call(job) // step * step)
         for start in range(job.start, job.stop, chunk):
             stop = min(start + chunk, job.stop)
             rows = self._source.rows(job.plan, start, stop)
             for place in job.places:
                 data, nbytes = self._encode(job, rows, place.type, start)
                 write(place.fd, data, place.offset + start * nbytes)
+
+    def _rows_per_call(self, job: Job) -> int:
+        """Rows that fill the largest workspace among the outputs' encoders once."""
+        import quant
+
+        columns = job.plan.shape[-1]
+        kinds = [place.type for place in job.places if place.type in quant.TYPES]
+        return max((self._encoder(job, kind, columns).rows_per_call for kind in kinds), default=CHUNK // columns)
 
     def _encode(self, job: Job, rows: Any, type_name: str, start: int) -> tuple[Any, int]:
         """(encoded rows, bytes per row); the array is valid until the next call."""
