@@ -111,6 +111,7 @@ CASES: dict[str, tuple[Edit, list[tuple[str, str]]]] = {
     "vocabulary of the target alone": (side(0, vocab=Vocab(), is_gguf=False), []),
     "one token swapped": (vocabulary(0, swap_token), [("vocabulary-content", E)]),
     "one token more": (vocabulary(0, one_more), [("vocabulary-size", E), ("vocabulary-content", E)]),
+    "more padding": (vocabulary(0, more_padding), []),
     "another name for padding": (vocabulary(0, other_padding), []),
     "SentencePiece drafter": (vocabulary(0, unchanged, model="llama"), [("tokenizer-model", E)]),
     "another splitting": (vocabulary(1, unchanged, pre="llama-bpe"), [("pre-tokenizer", W)]),
