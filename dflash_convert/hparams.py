@@ -56,17 +56,19 @@ class Config:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise self.fail(name, value, f"a whole number of at least {low}")
+            limit = f"of at least {low}" if high == U32_MAX else f"from {low} to {high}"
+            raise self.fail(name, value, f"a whole number {limit}")
         return value
 
-    def number(self, *names: str) -> float | None:
+    def number(self, *names: str, low: float = -F32_MAX, high: float = F32_MAX) -> float | None:
         name, value = self.raw_value(*names)
         if value is None:
             return None
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             raise self.fail(name, value, "a number")
-        if not abs(value) <= F32_MAX:  # neither infinite nor NaN nor more than a file can hold
-            raise self.fail(name, value, "a number that float32 can hold")
+        if not low <= value <= high:
+            bounded = (low, high) != (-F32_MAX, F32_MAX)
+            raise self.fail(name, value, f"a number from {low:g} to {high:g}" if bounded else "a float32 number")
         return float(value)
 
     def boolean(self, *names: str) -> bool | None:
@@ -152,7 +154,8 @@ def read_rope(config: Config) -> tuple[Rope, list[Note]]:
     """
     notes: list[Note] = []
     name, table = _rope_table(config)
-    source = Config({**table, **(table.get("full_attention") or {})}, f"{config.file}: {name}")
+    inner = Config(table, f"{config.file}: {name}")
+    source = Config({**table, **(inner.table("full_attention") or {})}, inner.file)
     theta, top = source.number("rope_theta"), config.number("rope_theta", "global_rope_theta", "rotary_emb_base")
     if theta is not None and top is not None and theta != top:
         notes.append(
@@ -166,7 +169,7 @@ def read_rope(config: Config) -> tuple[Rope, list[Note]]:
     partial = source.number("partial_rotary_factor")
     if partial is None:
         partial = config.number("partial_rotary_factor", "rope_pct")
-    local = Config(table.get("sliding_attention") or {}, f"{config.file}: {name}.sliding_attention")
+    local = Config(inner.table("sliding_attention") or {}, f"{inner.file}.sliding_attention")
     rope = Rope(
         theta=theta,
         kind=kind,
@@ -210,6 +213,14 @@ def _check_rope(source: Config, rope: Rope) -> None:
     if rope.kind == "llama3":
         source.need(rope.low_freq_factor, "low_freq_factor")
         source.need(rope.high_freq_factor, "high_freq_factor")
+    for name in ("factor", "low_freq_factor", "high_freq_factor"):
+        value = getattr(rope, name)
+        if value is not None and value <= 0:
+            raise source.fail(name, value, "a positive number")
+    if rope.low_freq_factor and rope.high_freq_factor and rope.low_freq_factor >= rope.high_freq_factor:
+        raise source.fail(
+            "low_freq_factor", rope.low_freq_factor, f"less than high_freq_factor {rope.high_freq_factor}"
+        )
     if rope.partial is not None and not 0 < rope.partial <= 1:
         raise source.fail("partial_rotary_factor", rope.partial, "a share between 0 and 1")
 

@@ -130,7 +130,7 @@ def read_sizes(config: Config, weights: Sequence[Weight], target: Config, notes:
         head_dim=_head_dim(config, weights, heads, notes),
         vocab=vocab,
         draft_vocab=draft_vocab,
-        eps=config.need(config.number("rms_norm_eps"), "rms_norm_eps"),
+        eps=config.need(config.number("rms_norm_eps", low=0, high=1), "rms_norm_eps"),
     )
 
 
@@ -189,8 +189,8 @@ def scale_keys(config: Config, target: Config, notes: list[Note]) -> list[KV]:
     multiplier = config.number("dflash_config.output_multiplier", "output_multiplier")
     if multiplier is not None:
         keys.append(f32(f"{ARCH}.logit_scale", multiplier))
-    softcap = config.number("dflash_config.final_logit_softcapping", "final_logit_softcapping")
-    if softcap is not None and softcap > 0:
+    softcap = config.number("dflash_config.final_logit_softcapping", "final_logit_softcapping", low=0)
+    if softcap:
         keys.append(f32(f"{ARCH}.final_logit_softcapping", softcap))
     scale = config.number("dflash_config.input_embedding_scale", "input_embedding_scale")
     if scale is None and any(a.startswith("Gemma") for a in architectures(target.raw)):

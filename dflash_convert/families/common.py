@@ -249,6 +249,8 @@ SYMBOLS = {
 def require(plans: Sequence[TensorPlan], names: Sequence[str], layers: int, family: str) -> None:
     """CheckpointError listing required tensors that are absent; ``{}`` in a name stands for each layer."""
     have = {plan.name for plan in plans}
+    if layers > len(have):  # before anything is made of a number that may be in the billions
+        raise CheckpointError(f"config.json says {layers} layers, the checkpoint has only {len(have)} tensors")
     missing = [full for name in names for full in ([name.format(i) for i in range(layers)] if "{}" in name else [name])]
     missing = [name for name in missing if name not in have]
     if missing:

@@ -25,6 +25,7 @@ RENAMED = (
     (re.compile(r"^confidence_head\.(weight|bias)$"), r"confidence_head.proj.\1"),
     (re.compile(r"^(candidate_selector\.\w+_codebook)\.weight$"), r"\1"),
 )
+MAX_BLOCK = 4096  # tokens per draft; published drafters have 4 to 32
 TAP_TIP = "the drafter's taps are needed: --taps 1,9,17 gives the target layers whose output it reads"
 
 
@@ -64,7 +65,7 @@ def proposed_target(raw: Mapping[str, Any]) -> str | None:
 def read_block(config: Config, overrides: Overrides) -> int:
     if overrides.block_size is not None:
         return overrides.block_size
-    block = config.integer("dflash_config.block_size", "block_size", low=2)
+    block = config.integer("dflash_config.block_size", "block_size", low=2, high=MAX_BLOCK)
     return config.need(block, "block_size", tip="--block-size N gives it; the reference converter would take 16")
 
 

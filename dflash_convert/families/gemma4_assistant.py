@@ -184,7 +184,7 @@ def _rope(config: Config, kind: str) -> Config:
 
 def _early(config: Config, shape: Shape) -> list[KV]:
     full, sliding = _rope(config, "full_attention"), _rope(config, "sliding_attention")
-    eps = config.need(config.number("rms_norm_eps"), "rms_norm_eps")
+    eps = config.need(config.number("rms_norm_eps", low=0, high=1), "rms_norm_eps")
     context = config.need(config.integer("max_position_embeddings", low=1), "max_position_embeddings")
     widths = [shape.width(i) for i in range(shape.layers)]
     wide: KV = u32(f"{ARCH}.feed_forward_length", shape.ffn)
@@ -215,7 +215,7 @@ def _kv_heads(config: Config, shape: Shape) -> KV:
 
 
 def _late(config: Config, shape: Shape, shared: int) -> list[KV]:
-    softcap = config.number("final_logit_softcapping")
+    softcap = config.number("final_logit_softcapping", low=0)
     window = config.need(config.integer("sliding_window", low=1), "sliding_window")
     sliding = _rope(config, "sliding_attention").number("partial_rotary_factor")
     keys = [f32(f"{ARCH}.final_logit_softcapping", softcap)] if softcap else []

@@ -12,7 +12,8 @@ from typing import Any
 
 from dflash_convert.errors import TokenizerError
 
-MAX_BYTES = 512 << 20  # the largest tokenizer.json in the field is 35 MB
+MAX_BYTES = 128 << 20  # the largest tokenizer.json in the field is 35 MB
+MAX_ITEMS = 8_000_000  # lists, objects and commas, which bound what parsing allocates; Gemma's has 2 million
 EXPECTED = "tokenizer.json, tokenizer.model, tekken.json, *.tiktoken, tiktoken.model, or vocab.json with merges.txt"
 LFS = b"version https://git-lfs.github.com/spec/"
 
@@ -76,6 +77,8 @@ class TokenizerFiles:
     def json(self, name: str) -> dict[str, Any]:
         """A JSON object, or a TokenizerError; always UTF-8, whatever the locale says."""
         data = self.read(name)
+        if sum(map(data.count, (b"{", b"[", b","))) > MAX_ITEMS:
+            raise TokenizerError(f"{self.directory / name}: more than {MAX_ITEMS:,} items")
         try:
             with collector_paused():
                 value = json.loads(data)

@@ -26,7 +26,7 @@ SPM_NAMES = (
     "tokenizer.model.v2",
     "tokenizer.model.v1",
 )
-MAX_SIZE = 1 << 24  # tokens; the largest vocabulary in the field has 262,208
+MAX_SIZE = 1 << 21  # tokens; the largest vocabulary in the field has 262,208
 
 
 def load_vocabulary(

@@ -121,7 +121,12 @@ def test_kill_at_random_moments(command: list[str], expected: tuple[str, float],
         if old:
             output.write_bytes(b"the old file")
         process = subprocess.Popen([*command, str(output), "--force"], stdout=subprocess.DEVNULL)
-        time.sleep(dice.uniform(0.2, 1.1) * seconds)
+        if number % 3 == 0:
+            time.sleep(dice.uniform(0.2, 1.0) * seconds)
+        else:  # from the moment the output is open to the moment it is published
+            while not workers_of(tmp_path) and process.poll() is None:
+                time.sleep(0.002)
+            time.sleep(dice.uniform(0, 0.4) * seconds)
         process.kill()
         status = process.wait()
         killed += status == -signal.SIGKILL
