@@ -44,7 +44,9 @@ Exit code: 0 healthy, or weak when nothing was required; 6 broken or below a thr
     show_default=True,
     help="For templates that have it.",
 )
-@click.option("-c", "--ctx-size", type=click.IntRange(64), default=4096, show_default=True, metavar="N")
+@click.option(
+    "-c", "--ctx-size", type=click.IntRange(64), default=4096, show_default=True, metavar="N", help="Context."
+)
 @click.option("--long-context", type=click.IntRange(0), default=8192, show_default=True, metavar="N", help="0: skip.")
 @click.option("--temperature", type=click.FloatRange(0.01), default=1.0, show_default=True, help="Of the sampled run.")
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="First seed of the sampled run.")
