@@ -64,7 +64,8 @@ def command(drafter: str, target: str | None, **given: Any) -> None:
     if target is None:
         raise UsageError(
             "--target-model-dir is missing: a drafter borrows its target's tokenizer",
-            tip="give the directory or Hub id of the model this drafter was trained for, for example Qwen/Qwen3-8B",
+            tip="give the directory or Hub id of the model this drafter was trained for, for example "
+            + (_proposed_target(drafter) or "Qwen/Qwen3-8B"),
         )
     quiet = given["quiet"]
     drafter_source, _ = _resolve("drafter", drafter, quiet)
@@ -145,6 +146,15 @@ def _not_a_target(directory: Path) -> None:
     from dflash_convert.families import refuse_target
 
     refuse_target(read_config(directory), directory.name)
+
+
+def _proposed_target(drafter: str) -> str | None:
+    """The target that a local speculators checkpoint names itself."""
+    from dflash_convert.checkpoint import read_config
+    from dflash_convert.families.dialects import proposed_target
+
+    directory = Path(drafter)
+    return proposed_target(read_config(directory)) if (directory / "config.json").is_file() else None
 
 
 def _write(conversion: Conversion, paths: list[Path], given: dict[str, Any]) -> list[Written]:

@@ -173,7 +173,7 @@ def mixed(count: int, window: int) -> Config:
     return {"layer_types": kinds, "sliding_window": window, "use_sliding_window": True}
 
 
-def with_extra(shapes: Shapes, extra: dict[str, tuple[int, ...]], dtype: str = "BF16") -> Shapes:
+def with_extra(shapes: Shapes, extra: Mapping[str, tuple[int, ...]], dtype: str = "BF16") -> Shapes:
     return shapes | {name: (dtype, shape) for name, shape in extra.items()}
 
 

@@ -254,3 +254,38 @@ def test_two_lists_of_taps_that_disagree_are_said(read: Read) -> None:
     found = read(other)
     assert found.taps == (2, 3, 4)
     assert "name different layers" in notes(found, "warning")
+
+
+def test_a_speculators_config_proposes_its_target(case_dir: Make) -> None:
+    from click.testing import CliRunner
+
+    from dflash_convert.cli.convert import command
+    from dflash_convert.errors import UsageError
+
+    where = case_dir(mk.dspark_speculators())
+    result = CliRunner().invoke(command, [str(where / "drafter")])
+    assert isinstance(result.exception, UsageError)
+    assert "for example example/Tiny-Target" in str(result.exception.tip)
+
+
+def test_options_of_the_command_line_reach_the_family(case_dir: Make) -> None:
+    import json
+
+    from click.testing import CliRunner
+
+    from dflash_convert.cli.convert import command
+
+    case = mk.dflash()
+    del case.config["block_size"], case.config["dflash_config"]
+    where = case_dir(case)
+    arguments = [str(where / "drafter"), "--target-model-dir", str(where / "target"), "--dry-run", "--json"]
+    given = ["--block-size", "4", "--mask-token-id", "9", "--taps", "0, 2,5", "--rope-dimension-count", "32"]
+    result = CliRunner().invoke(command, [*arguments, *given], catch_exceptions=False)
+    keys = {kv["name"]: kv["value"] for kv in json.loads(result.stdout)[0]["keys"]}
+    assert keys["dflash.block_size"] == 4
+    assert keys["dflash.target_layers"] == [1, 3, 6]
+    assert keys["dflash.rope.dimension_count"] == 32
+    assert keys["tokenizer.ggml.mask_token_id"] == 9
+    bad = CliRunner().invoke(command, [*arguments, "--taps", "1,x"])
+    assert bad.exit_code == 2
+    assert "is not a list of layer numbers" in bad.output

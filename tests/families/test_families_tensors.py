@@ -155,7 +155,8 @@ def block_fp8(t: mk.Tensors) -> Array:
     c, s = codes(*SIZE), scales(-(-mk.FFN // 80), -(-mk.HIDDEN // 48))
     t[UP] = ("F8_E4M3", c)
     t[UP + "_scale_inv"] = ("F32", s)
-    return EIGHT[c] * np.repeat(np.repeat(s, 80, axis=0), 48, axis=1)[: mk.FFN, : mk.HIDDEN]
+    spread: Array = np.repeat(np.repeat(s, 80, axis=0), 48, axis=1)[: mk.FFN, : mk.HIDDEN]
+    return EIGHT[c] * spread
 
 
 def channel_fp8(t: mk.Tensors) -> Array:

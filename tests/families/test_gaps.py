@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import make_checkpoints as mk
 import numpy as np
@@ -122,7 +123,7 @@ def test_g06_plain_dflash_takes_the_factor_as_the_reference_does(read: Read, key
 
 
 def test_g07_sliding_layer_types_count_unless_switched_off(read: Read, key: Key) -> None:
-    kinds = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 64}
+    kinds: mk.Config = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 64}
     found = read(mk.Case(mk.contract(**kinds), mk.backbone()))
     assert key(found, "attention.sliding_window") == 64
     assert key(found, "attention.sliding_window_pattern") == [True, False]
@@ -133,7 +134,11 @@ def test_g07_sliding_layer_types_count_unless_switched_off(read: Read, key: Key)
 
 
 def test_g08_mixed_causality_is_said_and_no_key_is_written(read: Read, key: Key) -> None:
-    kinds = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 64, "use_sliding_window": True}
+    kinds: mk.Config = {
+        "layer_types": ["sliding_attention", "full_attention"],
+        "sliding_window": 64,
+        "use_sliding_window": True,
+    }
     found = read(mk.Case(mk.contract(**kinds), mk.backbone()))
     assert key(found, "attention.causal") is None
     assert "nothing says whether the sliding layers are causal" in texts(found, "warning")
@@ -143,10 +148,10 @@ def test_g08_mixed_causality_is_said_and_no_key_is_written(read: Read, key: Key)
 
 
 def test_g09_exporters_own_causality_fields(read: Read, key: Key) -> None:
-    every = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 64, "use_sliding_window": True}
+    every: mk.Config = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 64, "use_sliding_window": True}
     mixed = every | {"layer_types": ["sliding_attention", "full_attention"]}
 
-    def causal(**fields: object) -> object:
+    def causal(**fields: Any) -> object:
         return key(read(mk.Case(mk.contract(**fields), mk.backbone())), "attention.causal")
 
     assert causal(**every, sliding_window_non_causal=False) is True
@@ -366,7 +371,7 @@ def test_g25_checkpoints_that_disagree_with_themselves(read: Read) -> None:
 
 @pytest.mark.parametrize("field", ["rope_is_neox_style", "is_neox_style"])
 def test_g26_interleaved_rope_in_both_spellings(read: Read, field: str) -> None:
-    found = read(mk.Case(mk.contract(**{field: False}), mk.backbone()))
+    found = read(mk.Case(mk.contract(None, **{field: False}), mk.backbone()))
     assert transform(found, "blk.0.attn_q.weight") == "rope_rows"
     assert transform(found, "blk.1.attn_k_norm.weight") == "rope_rows"
     assert transform(found, "blk.0.attn_v.weight") == "copy"
@@ -418,8 +423,8 @@ def test_g29_fp8_with_one_scale_for_a_tensor(read: Read) -> None:
         ("quantization_config", {"quant_method": "bitsandbytes"}, "bitsandbytes"),
     ],
 )
-def test_g30_integer_schemes_are_refused_by_name(read: Read, field: str, value: object, scheme: str) -> None:
-    assert scheme in refused(read, mk.Case(mk.contract(**{field: value}), mk.backbone()))
+def test_g30_integer_schemes_are_refused_by_name(read: Read, field: str, value: Any, scheme: str) -> None:
+    assert scheme in refused(read, mk.Case(mk.contract(None, **{field: value}), mk.backbone()))
 
 
 def test_g30_mlx_and_int8_tensors_are_refused_by_name(read: Read) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pickle
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from torch_archive import STOP, mask_program, name, number, tensor, text, write_archive
 
 from dflash_convert.errors import CheckpointError
@@ -34,7 +36,7 @@ def test_reads_the_dict(tmp_path: Path) -> None:
         ("DoubleStorage", VECTOR.astype(np.float64)),
     ],
 )
-def test_reads_every_float_type(tmp_path: Path, kind: str, stored: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_reads_every_float_type(tmp_path: Path, kind: str, stored: NDArray[Any]) -> None:
     path = write_archive(tmp_path / "m.pt", mask_program(77, COUNT, kind=kind), stored)
     assert np.allclose(read_mask_embedding(path)[1], VECTOR, atol=0.01)
 

@@ -90,7 +90,7 @@ def write_fork(path: Path, keys: list[KV], tensors: mk.Tensors, vocabulary: list
     keys = [*keys, *(vocabulary or [])]
     with GgufOutput(path, entries, layout(keys, entries), force=True) as out:
         for name, numbers in arrays.items():
-            out.write_at(out.offset(name), np.ascontiguousarray(numbers).view(np.uint8).reshape(-1))
+            out.write_at(out.offset(name), np.ascontiguousarray(numbers).view(np.uint8).reshape(-1).data)
         out.commit()
     return path
 
