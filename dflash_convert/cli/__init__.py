@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 
 import click
@@ -71,6 +72,8 @@ def cli() -> None:
 def main(args: list[str] | None = None) -> None:
     """Entry point: one sentence and a tip on stderr for every foreseen error, never a traceback."""
     argv = sys.argv[1:] if args is None else args
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # file names come out as the bytes that they are
     try:
         code = cli.main(argv, prog_name="dflash-convert", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -108,10 +111,12 @@ def _verbosity(argv: list[str]) -> int:
 
 
 def _report(message: str, tip: str | None) -> None:
+    from dflash_convert.cli.common import printable
+
     red, dim, off = ("\x1b[31m", "\x1b[2m", "\x1b[0m") if _colour() else ("", "", "")
-    click.echo(f"{red}ERROR{off} {message}", err=True)
+    click.echo(f"{red}ERROR{off} {printable(message)}", err=True)
     if tip:
-        click.echo(f"{dim}TIP{off}   {tip}", err=True)
+        click.echo(f"{dim}TIP{off}   {printable(tip)}", err=True)
 
 
 def _colour() -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dflash_convert.cli.common import json_option, say, verbosity_options
+from dflash_convert.cli.common import echo, json_option, say, verbosity_options
 
 if TYPE_CHECKING:
     from dflash_convert.pairing import Finding
@@ -46,10 +46,10 @@ def command(drafter: Path, target: Path, n_max: int | None, as_json: bool, quiet
 
 def _table(findings: list[Finding]) -> None:
     for finding in findings:
-        click.echo(f"{finding.severity:<7}  {finding.name}")
-        click.echo(f"         drafter: {_shown(finding.drafter)}")
-        click.echo(f"         target:  {_shown(finding.target)}")
-        click.echo(f"         cure:    {finding.cure}")
+        echo(f"{finding.severity:<7}  {finding.name}")
+        echo(f"         drafter: {_shown(finding.drafter)}")
+        echo(f"         target:  {_shown(finding.target)}")
+        echo(f"         cure:    {finding.cure}")
 
 
 def _shown(value: Any) -> str:

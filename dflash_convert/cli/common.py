@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,6 +15,7 @@ from dflash_convert.notes import Note
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 MARK = {"info": "", "derived": "derived: ", "skipped": "skipped: ", "warning": "WARNING: "}
 
 
@@ -30,7 +32,18 @@ def json_option(command: F) -> F:
 def say(text: str, *, quiet: bool = False) -> None:
     """A message for the person: stderr, so that stdout carries only the result."""
     if not quiet:
-        click.echo(text, err=True)
+        echo(text, err=True)
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print text that may hold a stranger's words: names and values of a checkpoint or a GGUF."""
+    click.echo(printable(text), err=err)
+
+
+def printable(text: str) -> str:
+    """Control characters, half characters and marks that reverse the writing direction as escapes, so that a
+    file's words cannot drive the terminal."""
+    return UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def show_notes(notes: Iterable[Note], *, quiet: bool = False) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dflash_convert.cli.common import (
+    echo,
     json_option,
     override_options,
     progress_wanted,
@@ -226,13 +227,13 @@ def _print_plan(conversion: Conversion, paths: list[Path], as_json: bool) -> Non
         plans.append(plan_to_json(plan, size - plan.padded_bytes) | {"path": str(path)})
         if as_json:
             continue
-        click.echo(f"{path}  {plan.outtype}  {size} bytes")
+        echo(f"{path}  {plan.outtype}  {size} bytes")
         for kv in plan.keys:
-            click.echo(f"  {kv.name} = {shown_value(kv)}")
+            echo(f"  {kv.name} = {shown_value(kv)}")
         for tensor, kind in plan.tensors:
             shape = " x ".join(map(str, tensor.shape))
             source = ", ".join(s.name for s in tensor.sources) or tensor.transform
-            click.echo(f"  {tensor.name:<36} {kind.name:<6} {shape:<16} <- {source}")
+            echo(f"  {tensor.name:<36} {kind.name:<6} {shape:<16} <- {source}")
     if as_json:
         click.echo(json.dumps(plans, indent=1, ensure_ascii=False))
     else:

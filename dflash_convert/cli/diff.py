@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from dflash_convert.cli.common import json_option, say, verbosity_options
+from dflash_convert.cli.common import echo, json_option, say, verbosity_options
 
 
 @click.command("diff")
@@ -28,15 +28,15 @@ def command(a: Path, b: Path, as_json: bool, quiet: bool, verbose: int) -> None:
         click.echo(json.dumps(result.json(), indent=1))
         return
     for key in result.keys:
-        click.echo(f"key     {key.name}\n        A: {key.a or '-'}\n        B: {key.b or '-'}")
+        echo(f"key     {key.name}\n        A: {key.a or '-'}\n        B: {key.b or '-'}")
     for tensor in result.tensors:
         figures = ""
         if tensor.cosine is not None:
             snr = "" if tensor.snr_db is None else f", SNR {tensor.snr_db:.1f} dB"
             figures = f"  RMSE {tensor.rmse:.3g}, max {tensor.max_error:.3g}{snr}, cosine {tensor.cosine:.6f}"
-        click.echo(f"tensor  {tensor.name:<36} {tensor.a or '-'} | {tensor.b or '-'}{figures}")
+        echo(f"tensor  {tensor.name:<36} {tensor.a or '-'} | {tensor.b or '-'}{figures}")
     if not result.order and not result.keys and not result.tensors:
-        click.echo("order   the same keys and tensors stand in another order")
+        echo("order   the same keys and tensors stand in another order")
     say(
         f"{len(result.keys)} keys and {len(result.tensors)} tensors differ, "
         f"{result.equal_keys} keys and {result.equal_tensors} tensors are equal",

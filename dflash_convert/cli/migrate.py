@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dflash_convert.cli.common import json_option, override_options, say, show_notes, verbosity_options
+from dflash_convert.cli.common import echo, json_option, override_options, say, show_notes, verbosity_options
 
 if TYPE_CHECKING:
     from dflash_convert.container.types import KV
@@ -53,7 +53,7 @@ def command(source: Path, output: Path, target: str | None, overrides: Any, **gi
     elif given["dry_run"]:
         for plan, kind in migration.tensors:
             origin = plan.sources[0].name if plan.sources else "a key"
-            click.echo(f"  {plan.name:<36} {kind.name:<6} <- {origin}")
+            echo(f"  {plan.name:<36} {kind.name:<6} <- {origin}")
     else:
         say(f"{source} ({migration.dialect.name}) rewritten for llama.cpp", quiet=given["quiet"])
         click.echo(output)

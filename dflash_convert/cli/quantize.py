@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dflash_convert.cli.common import json_option, progress_wanted, say, type_options, verbosity_options
+from dflash_convert.cli.common import echo, json_option, progress_wanted, say, type_options, verbosity_options
 
 
 @click.command("quantize")
@@ -68,4 +68,4 @@ def _print_plan(plan: Any, given: dict[str, Any]) -> None:
         return
     click.echo(f"{plan.outtype}: {size} bytes")
     for tensor in data["tensors"]:
-        click.echo(f"  {tensor['name']:<36} {tensor['type']:<6} {' x '.join(map(str, tensor['shape']))}")
+        echo(f"  {tensor['name']:<36} {tensor['type']:<6} {' x '.join(map(str, tensor['shape']))}")

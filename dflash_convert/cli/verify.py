@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dflash_convert.cli.common import (
+    echo,
     json_option,
     override_options,
     progress_wanted,
@@ -78,7 +79,7 @@ def command(gguf: Path, drafter: str, target: str | None, fidelity: bool, quiet:
 
 
 def _table(result: VerifyResult, verbose: int) -> None:
-    click.echo(f"{'type':<8} {'tensors':>7}  {'status':<10} {'worst SNR':>9} {'RMSE':>10} {'max error':>10}  decoder")
+    echo(f"{'type':<8} {'tensors':>7}  {'status':<10} {'worst SNR':>9} {'RMSE':>10} {'max error':>10}  decoder")
     groups: dict[tuple[str, str], list[TensorReport]] = {}
     for tensor in result.tensors:
         groups.setdefault((tensor.type, tensor.status), []).append(tensor)
@@ -86,19 +87,17 @@ def _table(result: VerifyResult, verbose: int) -> None:
         snr = min((t.snr_db for t in tensors if t.snr_db is not None), default=None)
         worst = "-" if snr is None else f"{snr:.1f} dB"
         rmse, top = max(t.rmse for t in tensors), max(t.max_error for t in tensors)
-        click.echo(
-            f"{kind:<8} {len(tensors):>7}  {status:<10} {worst:>9} {rmse:>10.3g} {top:>10.3g}  {tensors[0].decoder}"
-        )
+        echo(f"{kind:<8} {len(tensors):>7}  {status:<10} {worst:>9} {rmse:>10.3g} {top:>10.3g}  {tensors[0].decoder}")
     if verbose:
         for t in result.tensors:
             snr_text = "" if t.snr_db is None else f"  {t.snr_db:.1f} dB  cosine {t.cosine:.6f}"
-            click.echo(f"  {t.name:<36} {t.source_type:>8} -> {t.type:<6} {t.status}{snr_text}")
-    click.echo(f"{result.keys_checked} keys checked, {len(result.differences)} differences")
+            echo(f"  {t.name:<36} {t.source_type:>8} -> {t.type:<6} {t.status}{snr_text}")
+    echo(f"{result.keys_checked} keys checked, {len(result.differences)} differences")
     if result.fidelity is not None:
         for row in result.fidelity.rows:
-            click.echo(
+            echo(
                 f"fidelity over {result.fidelity.blocks} blocks: cosine {row.cosine:.6f} (worst "
                 f"{row.worst_cosine:.6f}), same drafts {row.agreement:.1%}, expected loss {row.expected_loss:.1%}"
             )
     for difference in result.differences:
-        click.echo(f"DIFFERENT  {difference}")
+        echo(f"DIFFERENT  {difference}")
