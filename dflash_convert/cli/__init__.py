@@ -85,25 +85,26 @@ def main(args: list[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         _report("interrupted", None)
         sys.exit(130)
-    except DflashError as error:
-        if _verbosity(argv) >= 2:
-            raise
-        _report(str(error), error.tip)
-        sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
-    except OSError as error:  # a file that disappeared or may not be read; writers raise OutputError themselves
-        if _verbosity(argv) >= 2:
-            raise
-        _report(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}", None)
-        sys.exit(InputError.exit_code)
     except Exception as error:
         if _verbosity(argv) >= 2:
-            raise
-        _report(f"unexpected {type(error).__name__}: {error}", "run again with -vv and report the traceback")
-        sys.exit(1)
+            sys.excepthook(type(error), error, error.__traceback__)
+        sys.exit(_explain(error))
     sys.exit(code or 0)
+
+
+def _explain(error: Exception) -> int:
+    """One sentence and a tip on stderr; returns the exit code."""
+    if isinstance(error, DflashError):
+        _report(str(error), error.tip)
+        return error.exit_code
+    if isinstance(error, OSError):  # a file that disappeared or may not be read; writers raise OutputError themselves
+        _report(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}", None)
+        return InputError.exit_code
+    _report(f"unexpected {type(error).__name__}: {error}", "run again with -vv and report the traceback")
+    return 1
 
 
 def _verbosity(argv: list[str]) -> int:
@@ -111,12 +112,16 @@ def _verbosity(argv: list[str]) -> int:
 
 
 def _report(message: str, tip: str | None) -> None:
+    red, dim, off = ("\x1b[31m", "\x1b[2m", "\x1b[0m") if _colour() else ("", "", "")
+    click.echo(f"{red}ERROR{off} {_line(message)}", err=True)
+    if tip:
+        click.echo(f"{dim}TIP{off}   {_line(tip)}", err=True)
+
+
+def _line(text: str) -> str:
     from dflash_convert.cli.common import printable
 
-    red, dim, off = ("\x1b[31m", "\x1b[2m", "\x1b[0m") if _colour() else ("", "", "")
-    click.echo(f"{red}ERROR{off} {printable(message)}", err=True)
-    if tip:
-        click.echo(f"{dim}TIP{off}   {printable(tip)}", err=True)
+    return printable(text).replace("\n", "\\n")
 
 
 def _colour() -> bool:
