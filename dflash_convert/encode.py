@@ -299,8 +299,11 @@ def work(requests: IO[str], replies: IO[str]) -> None:
             reply: dict[str, Any] = {"ok": True}
         except DflashError as error:
             reply = {"error": type(error).__name__, "message": str(error), "tip": error.tip}
-        replies.write(json.dumps(reply) + "\n")
-        replies.flush()
+        try:
+            replies.write(json.dumps(reply) + "\n")
+            replies.flush()
+        except BrokenPipeError:  # the parent was killed: there is nobody to tell
+            os._exit(1)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from types import NoneType
+from typing import Any
 
 from dflash_convert.container.types import KV, ValueType
+from dflash_convert.errors import ConfigError
+
+LISTS = ("tags", "pipeline_tag", "language", "languages", "license", "base_model", "base_models", "datasets", "dataset")
+TEXTS = ("name", "author", "version", "organization", "description", "finetune", "basename", "size_label")
+MORE_TEXTS = ("url", "doi", "uuid", "repo_url", "license_name", "license_link", "model_creator", "model_type")
+CARD_TIP = "correct README.md, or convert a copy of the drafter without it"
 
 
 def general_keys(
@@ -28,10 +36,12 @@ def general_keys(
         for n in shape:
             count *= n
         total += count
+    card, config = read_card(directory), gguf.Metadata.load_hf_parameters(directory)
+    if not isinstance(config.get("_name_or_path", ""), (str, NoneType)):
+        raise ConfigError(f"config.json: _name_or_path is {config['_name_or_path']!r}, expected a string")
     if repository is None:
         metadata = gguf.Metadata.load(None, directory, name, total)
     else:
-        card, config = gguf.Metadata.load_model_card(directory), gguf.Metadata.load_hf_parameters(directory)
         metadata = gguf.Metadata.apply_metadata_heuristic(gguf.Metadata(), card, config, Path(repository), total)
         metadata.name = name or metadata.name
     if metadata.name is None:
@@ -42,6 +52,27 @@ def general_keys(
     writer.add_type(gguf.GGUFType.MODEL)
     metadata.set_gguf_meta_model(writer)
     return [_convert(key, value) for key, value in writer.kv_data[0].items()]
+
+
+def read_card(directory: Path) -> dict[str, Any]:
+    """The front matter of README.md; ConfigError when it is no YAML or a field is not text where text belongs."""
+    import gguf
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        card: dict[str, Any] = gguf.Metadata.load_model_card(directory)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"README.md: the front matter cannot be read ({reason[:120]})", tip=CARD_TIP) from None
+    for field in (*TEXTS, *(f"model_{text}" for text in TEXTS), *MORE_TEXTS):
+        if not isinstance(card.get(field), (str, NoneType)):
+            raise ConfigError(f"README.md: {field} is {card[field]!r:.60}, expected text (in quotes)", tip=CARD_TIP)
+    for field in LISTS:
+        value = card.get(field)
+        kinds = (str, dict) if field.startswith(("base_model", "dataset")) else str
+        if value is not None and not all(isinstance(v, kinds) for v in (value if isinstance(value, list) else [value])):
+            raise ConfigError(f"README.md: {field} is {value!r:.60}, expected texts (in quotes)", tip=CARD_TIP)
+    return card
 
 
 def _convert(name: str, value: object) -> KV:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
+import signal
 import sys
+import threading
 
 import click
 
@@ -74,6 +77,7 @@ def main(args: list[str] | None = None) -> None:
     argv = sys.argv[1:] if args is None else args
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # file names come out as the bytes that they are
+    _unwind_on_signals()
     try:
         code = cli.main(argv, prog_name="dflash-convert", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -82,8 +86,12 @@ def main(args: list[str] | None = None) -> None:
     except click.ClickException as error:
         _report(error.format_message(), getattr(error, "ctx", None) and "see dflash-convert --help")
         sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
         _report("interrupted", None)
+        stopped = error if isinstance(error, _Stopped) else error.__cause__  # click wraps it
+        if isinstance(stopped, _Stopped):
+            signal.signal(stopped.args[0], signal.SIG_DFL)
+            os.kill(os.getpid(), stopped.args[0])  # the caller sees what ended this process
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()
@@ -93,6 +101,21 @@ def main(args: list[str] | None = None) -> None:
             sys.excepthook(type(error), error, error.__traceback__)
         sys.exit(_explain(error))
     sys.exit(code or 0)
+
+
+class _Stopped(KeyboardInterrupt):
+    """SIGTERM or SIGHUP (its number): unwinds like Ctrl-C, so that workers end and hidden files are removed."""
+
+
+def _unwind_on_signals() -> None:
+    def stop(number: int, frame: object) -> None:
+        raise _Stopped(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup keeps its meaning
+            signal.signal(number, stop)
 
 
 def _explain(error: Exception) -> int:
@@ -125,6 +148,4 @@ def _line(text: str) -> str:
 
 
 def _colour() -> bool:
-    import os
-
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR")

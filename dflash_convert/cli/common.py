@@ -106,7 +106,9 @@ def override_options(command: F) -> F:
 
     wrapped: Any = wrapper
     for option in (
-        click.option("--block-size", type=click.IntRange(2), help="The drafter's block, instead of config.json's."),
+        click.option(
+            "--block-size", type=click.IntRange(2, 4096), help="The drafter's block, instead of config.json's."
+        ),
         click.option("--mask-token-id", type=click.IntRange(0), help="The mask token's id."),
         click.option("--taps", metavar="ID,ID,...", help="Target layers whose output the drafter reads, from 0."),
         click.option("--rope-dimension-count", type=click.IntRange(2), help="Rotated dimensions of a head."),

@@ -68,6 +68,11 @@ def command(drafter: str, target: str | None, **given: Any) -> None:
             tip="give the directory or Hub id of the model this drafter was trained for, for example "
             + (_proposed_target(drafter) or "Qwen/Qwen3-8B"),
         )
+    if "/" in (given["target_name"] or ""):
+        raise UsageError(
+            f"--target-name {given['target_name']} holds a slash",
+            tip="it is a part of file names; -o gives a directory",
+        )
     quiet = given["quiet"]
     drafter_source, _ = _resolve("drafter", drafter, quiet)
     target_source, found = _resolve("target", target, quiet)

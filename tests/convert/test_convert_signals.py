@@ -1,0 +1,51 @@
+"""SIGTERM and SIGHUP end a conversion like Ctrl-C: no worker, no hidden file and no traceback stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
+def test_an_ended_proof_leaves_nothing(number: signal.Signals, fixtures: Path, tmp_path: Path) -> None:
+    pair = fixtures / "tiny-js"
+    command = [
+        sys.executable,
+        "-m",
+        "dflash_convert",
+        str(pair / "drafter"),
+        "--target-model-dir",
+        str(pair / "target"),
+    ]
+    command += ["--validate", str(pair / "target-bf16.gguf"), "-o", str(tmp_path / "out")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 60
+    while not list(tmp_path.glob("out/.dflash-convert-*/*.gguf")):  # from here on a hidden file has to go
+        assert time.monotonic() < end
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == -number
+    assert (out, "Traceback" in err) == ("", False)
+    assert err.rstrip().endswith("ERROR interrupted")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_worker_whose_parent_is_gone_ends_quietly() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "dflash_convert.encode"]
+    with os.fdopen(write, "wb") as gone:
+        job = b'{"name": "x", "shape": [1, 1], "transform": "copy", "argument": 0, "scheme": "", "block": [0, 0], '
+        job += (
+            b'"sources": [["x", "/nonexistent", "F32", [1, 1], 0, 4]], "rows": [0, 1], "imatrix": "", "places": []}\n'
+        )
+        ended = subprocess.run(command, input=job, stdout=gone, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (1, b"")
