@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= out
 
-.PHONY: demo test lint format fuzz bench clean
+.PHONY: demo test lint format faults limits fuzz audit bench clean
 .PHONY: convert quantize check verify validate package release FORCE
 
 $(BIN)/dflash-convert: pyproject.toml
@@ -34,6 +34,29 @@ lint: $(BIN)/dflash-convert
 format: $(BIN)/dflash-convert
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Slow proofs (figures in SECURITY.md): every fault and 200 kills, memory of every type, fuzzing, known vulnerabilities.
+FUZZ_RUNS ?= 100000
+
+faults: $(BIN)/dflash-convert
+	DFLASH_FAULTS=all DFLASH_KILLS=200 $(BIN)/python -m pytest tests/faults
+
+limits: $(BIN)/dflash-convert
+	DFLASH_LIMITS=all $(BIN)/python -m pytest tests/test_limits.py
+
+fuzz: $(BIN)/dflash-convert
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris
+	$(BIN)/python fuzz/seeds.py $(OUT)/fuzz/seeds
+	for name in gguf safetensors config tokenizer torchfile; do \
+		mkdir -p $(OUT)/fuzz/$$name; \
+		$(BIN)/python fuzz/harness.py fuzz_$$name -runs=$(FUZZ_RUNS) -timeout=10 -rss_limit_mb=1000 -max_len=4096 \
+			-len_control=0 -dict=fuzz/json.dict -print_final_stats=1 -artifact_prefix=$(OUT)/fuzz/find-$$name- \
+			$(OUT)/fuzz/$$name fuzz/corpus/$$name $(OUT)/fuzz/seeds/$$name || exit $$?; \
+	done
+
+audit: $(BIN)/dflash-convert
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
+	$(BIN)/python -m pip_audit --strict --progress-spinner off --no-deps --disable-pip -r constraints.txt
 
 # Pipeline: convert -> quantize -> check, verify, validate -> package -> release, each target with all before it.
 #   DRAFTER, TARGET   directories or Hub ids     TARGET_NAME  the target's name in file names
