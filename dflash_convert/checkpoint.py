@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ MAX_HEADER = 32_000_000  # bytes; the format allows 100 MB, the largest in the f
 MAX_JSON = 64_000_000  # bytes; the largest file read this way is Gemma's tokenizer.json, 33 MB
 MAX_ITEMS = 4_000_000  # lists, objects and commas, which bound what parsing allocates; Gemma's tokenizer has 2 million
 MAX_DIMS = 8
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 MAX_FILE_NAME = 255  # bytes
 
 DTYPE_BYTES = {
@@ -123,7 +125,20 @@ def parse_json(data: bytes, name: str) -> dict[str, Any]:
         raise ConfigError(f"{name}: not valid JSON ({error})", tip=tip) from None
     if not isinstance(value, dict):
         raise ConfigError(f"{name}: holds a {type(value).__name__}, not an object")
+    if has_half_character(data, value):
+        raise ConfigError(f"{name}: holds half of a surrogate pair, which is no character")
     return value
+
+
+def has_half_character(data: bytes, value: Any) -> bool:
+    """Whether the JSON ``data``, parsed to ``value``, escapes a lone surrogate, which no file can hold as UTF-8."""
+    if SURROGATE.search(data) is None:
+        return False
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return True
+    return False
 
 
 def _tensors(directory: Path) -> dict[str, SourceTensor]:

@@ -155,7 +155,12 @@ MISTAKES: dict[str, tuple[list[str], int, str, str]] = {
         "\\x1b]0;owned\\x07\\x1b[2J",
         "known: ",
     ),
-    "half a character in a config": (["{half}", "--target-model-dir", "{target}"], 3, "\\ud83d", "known: "),
+    "half a character in a config": (
+        ["{half}", "--target-model-dir", "{target}"],
+        3,
+        "config.json: holds half of a surrogate pair",
+        "",
+    ),
 }
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dflash_convert.checkpoint import has_half_character
 from dflash_convert.errors import TokenizerError
 
 MAX_BYTES = 128 << 20  # the largest tokenizer.json in the field is 35 MB
@@ -85,6 +86,8 @@ class TokenizerFiles:
         except (ValueError, RecursionError) as error:
             reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
             raise TokenizerError(f"{self.directory / name}: not valid JSON ({reason})") from error
+        if has_half_character(data, value):
+            raise TokenizerError(f"{self.directory / name}: holds half of a surrogate pair, which is no character")
         if not isinstance(value, dict):
             raise TokenizerError(f"{self.directory / name}: a JSON object was expected, found {type(value).__name__}")
         return value
