@@ -68,9 +68,10 @@ def test_every_call_fails_in_turn(
         output.unlink(missing_ok=True)
         number += 1
     assert output.read_bytes() == expected
-    assert points >= {"open", "pwrite", "preadv", "fsync", "posix_fallocate", "statvfs", "mmap"}
+    assert points >= {"open", "pwrite", "fsync", "posix_fallocate", "statvfs", "mmap"}
+    assert ("preadv" in points) is (job.name != "migrate")  # which maps its source
     assert points & {"link", "rename"} == {"rename"} if old and named else {"link", "rename"} if old else {"link"}
-    assert number > 80
+    assert number > 45
     assert failed > 0.9 * number
     COUNTS["calls to the file system failed in turn"] += number
 
