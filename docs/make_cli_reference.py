@@ -51,7 +51,10 @@ go to stderr, progress bars only on a terminal. `NO_COLOR` turns colours off.
 
 def reference() -> str:
     """The whole page."""
-    top = click.Context(cli, info_name="dflash-convert", terminal_width=WIDTH, max_content_width=WIDTH)
+    top = click.Context(
+        cli, info_name="dflash-convert", terminal_width=WIDTH, max_content_width=WIDTH,
+        help_option_names=["-h", "--help"],
+    )  # fmt: skip
     parts = [INTRODUCTION, _section("dflash-convert", cli.get_help(top))]
     for name in COMMANDS:
         command = cli.get_command(top, name)
