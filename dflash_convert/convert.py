@@ -101,7 +101,7 @@ def prepare(drafter: Source, target: Source, options: Options) -> Conversion:
     general = general_keys(
         description.architecture,
         drafter.path,
-        (t.shape for t in description.tensors),
+        ((t.name, t.shape) for t in description.tensors),
         options.model_name,
         drafter.repository,
     )

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -60,7 +60,17 @@ def make_jobs(plan: TensorPlan, places: tuple[Place, ...], imatrix: Path | None 
     rows, step = row_count(plan.shape), granularity(plan)
     per_job = max(step, JOB_ELEMENTS // plan.shape[-1] // step * step)
     weights = "" if imatrix is None else str(imatrix)
-    return [Job(plan, at, min(at + per_job, rows), places, weights) for at in range(0, rows, per_job)]
+    spans = [(at, min(at + per_job, rows)) for at in range(0, rows, per_job)]
+    return [Job(_part(plan, *span), *span, places, weights) for span in spans]
+
+
+def _part(plan: TensorPlan, start: int, stop: int) -> TensorPlan:
+    """Of stacked matrices those that hold the rows: a job names its own sources, not those of 256 experts."""
+    if plan.transform != "stack":
+        return plan
+    rows = plan.shape[-2]
+    first, last = start // rows, -(-stop // rows)
+    return replace(plan, sources=plan.sources[2 * first : 2 * last], argument=first)
 
 
 class Encoders:
@@ -104,10 +114,11 @@ class Encoders:
         import quant
 
         plan = job.plan
-        if type_name == "I64" or (plan.sources and plan.sources[0].dtype == type_name and rows.dtype == np.uint8):
+        stored = "MXFP4" if plan.transform == "stack" else plan.sources[0].dtype if plan.sources else ""
+        if type_name == "I64" or (stored == type_name and rows.dtype == np.uint8):
             return rows, rows.shape[1] * rows.itemsize
         if rows.dtype == np.uint8:
-            rows = quant.dequantize(rows, plan.sources[0].dtype, threads=1)
+            rows = quant.dequantize(rows, stored, threads=1)
         encoder = self._encoder(job, type_name, rows.shape[1])
         need = rows.shape[0] * encoder.row_nbytes
         if self._out is None or self._out.size < need:

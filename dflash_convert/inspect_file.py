@@ -201,6 +201,7 @@ def _runtimes(gguf: Gguf) -> list[str]:
 
 def _drafter(path: Path, target: Path | None, outtype: str) -> Inspection:
     from dflash_convert.pairing.load import config_of
+    from dflash_convert.plan import notes_of
 
     if not any(path.glob("*.safetensors*")) and "dflash_config" in (raw := read_config(path)):
         return _config_only(path, raw, outtype)
@@ -221,7 +222,7 @@ def _drafter(path: Path, target: Path | None, outtype: str) -> Inspection:
         "size": sum(file.stat().st_size for file in checkpoint.files),
         "runtimes": ["none yet: convert it"],
     }
-    notes = [*description.notes, *(Note("skipped", f"{name}: {why}") for name, why in description.skipped)]
+    notes = notes_of(description)
     if directory:
         vocabulary = _vocabulary(directory, description.vocab_size, notes, eagle3=description.eagle3_vocab)
         data["tokenizer"] = None if vocabulary is None else _vocabulary_json(vocabulary)

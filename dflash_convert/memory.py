@@ -308,6 +308,8 @@ class _Keys:
 def _pattern(read: _Keys, count: int, window: int, notes: list[Note]) -> list[bool]:
     if not window:
         return [False] * count
+    if read.arch == "dflash" and read.value("hyper_connection.count"):
+        return [True] * count  # DeepSeek-V4 stages
     value = read.value("attention.sliding_window_pattern")
     if value is not None and not isinstance(value, int):
         flags = [bool(v) for v in value]

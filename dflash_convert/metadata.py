@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from types import NoneType
@@ -19,23 +20,25 @@ CARD_TIP = "correct README.md, or convert a copy of the drafter without it"
 def general_keys(
     architecture: str,
     directory: Path,
-    shapes: Iterable[tuple[int, ...]],
+    shapes: Iterable[tuple[str, tuple[int, ...]]],
     name: str | None,
     repository: str | None = None,
 ) -> list[KV]:
     """Keys in the reference converter's order; ``name`` overrules what the model card or directory says.
 
-    Facts come from the drafter's README.md and config.json, the size label from the tensors' element count.
+    Facts come from the drafter's README.md and config.json, the size label from the element counts of the
+    tensors, (name, shape) each: stacked experts count as one beside their number ("4x456K").
     ``repository`` (owner/name) stands in for the directory's name, which in the Hub's cache is only a hash.
     """
     import gguf
 
-    total = 0
-    for shape in shapes:
-        count = 1
-        for n in shape:
-            count *= n
+    total = one = experts = 0
+    for tensor, shape in shapes:
+        count = math.prod(shape)
         total += count
+        if "_exps." in tensor and len(shape) == 3:
+            experts, count = shape[0], count // shape[0]
+        one += count
     card, config = read_card(directory), gguf.Metadata.load_hf_parameters(directory)
     if not isinstance(config.get("_name_or_path", ""), (str, NoneType)):
         raise ConfigError(f"config.json: _name_or_path is {config['_name_or_path']!r}, expected a string")
@@ -47,7 +50,7 @@ def general_keys(
     if metadata.name is None:
         metadata.name = Path(repository or directory).name
     if metadata.size_label is None and total > 0:
-        metadata.size_label = gguf.size_label(total, total, 0, 0)
+        metadata.size_label = gguf.size_label(total, one, 0, experts)
     writer = gguf.GGUFWriter(path=None, arch=architecture)
     writer.add_type(gguf.GGUFType.MODEL)
     metadata.set_gguf_meta_model(writer)

@@ -15,8 +15,10 @@ from dflash_convert.families.common import Description, TensorPlan
 from dflash_convert.notes import Note
 
 FLOAT_DTYPES = {"BF16": TensorType.BF16, "F16": TensorType.F16, "F32": TensorType.F32, "F64": TensorType.F32}
+TEMPLATE = "tokenizer.chat_template"
 INTEGER_TENSORS = {"d2t": TensorType.I64}
 QUANTIZATION_VERSION = 2
+SHOWN = 8  # skipped tensors that a note names
 
 # types the reference converter writes itself; all others are llama-quantize's recipe on the unquantized file
 DIRECT = {"F32": 0, "F16": 1, "BF16": 32, "Q8_0": 7}
@@ -95,11 +97,16 @@ def plan_file(
 ) -> FilePlan:
     """Keys and types of one output; ``outtype`` is resolved already."""
     quantized = outtype not in DIRECT or options.any
+    if quantized and description.file_type is not None:
+        raise UsageError(
+            f"a {description.family} drafter with experts keeps the types of its checkpoint: {outtype} is not possible",
+            tip="leave --outtype and the type options out",
+        )
     if quantized:
         typed, fallbacks, file_type = typed_by_recipe(description.tensors, outtype, options)
     else:
         typed, fallbacks = _direct(description.tensors, outtype)
-        file_type = DIRECT[outtype]
+        file_type = DIRECT[outtype] if description.file_type is None else description.file_type
     if fallbacks and options.strict:
         raise CheckpointError(f"{outtype} does not fit every tensor: {'; '.join(fallbacks)}", tip="leave --strict out")
     type_key = u32("general.file_type", file_type)
@@ -110,11 +117,16 @@ def plan_file(
     else:
         keys = [*general, *description.keys, type_key, *description.late_keys, version, *tokenizer]
     keys[1:1] = description.first_keys
+    if description.early_template:
+        keys[1:1] = [kv for kv in tokenizer if kv.name == TEMPLATE]
+        keys = list({kv.name: kv for kv in keys}.values())
     return FilePlan(outtype, (*keys, *extra), tuple(typed), tuple(fallbacks))
 
 
 def base_type(plan: TensorPlan) -> TensorType | None:
     """A type that no output type changes: integers, vectors, norms and what is not a weight stay exact."""
+    if plan.type:
+        return TensorType[plan.type]
     if plan.name in INTEGER_TENSORS:
         return INTEGER_TENSORS[plan.name]
     if len(plan.shape) <= 1 or plan.name.endswith("_norm.weight") or not plan.name.endswith(".weight"):
@@ -222,9 +234,17 @@ def shown_value(kv: KV, limit: int = 16) -> Any:
 
 
 def notes_of(description: Description) -> list[Note]:
-    """The description's notes and its skipped tensors, one note per reason."""
+    """The description's notes and its skipped tensors."""
+    return [*description.notes, *skipped_notes(description)]
+
+
+def skipped_notes(description: Description) -> list[Note]:
+    """One note per reason; of many tensors (a target's in the same file) the first few are named."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in description.skipped:
         by_reason.setdefault(reason, []).append(name)
-    skipped = [Note("skipped", f"{', '.join(names)}: {reason}") for reason, names in by_reason.items()]
-    return [*description.notes, *skipped]
+    notes = []
+    for reason, names in by_reason.items():
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        notes.append(Note("skipped", f"{', '.join(names[:SHOWN])}{more}: {reason}"))
+    return notes

@@ -42,6 +42,12 @@ def plan_quantize(source: Gguf, outtype: str, options: TypeOptions, *, allow_req
             f"{source.path.name}: architecture {source.architecture!r} is not a drafter's",
             tip="this command quantizes drafters; use llama-quantize for other models",
         )
+    if f"{source.architecture}.expert_count" in source.keys:
+        raise FamilyError(
+            f"{source.path.name}: a drafter with experts keeps the types of its checkpoint; llama.cpp's recipes for "
+            "experts are not implemented here",
+            tip="llama-quantize quantizes it",
+        )
     typed, fallbacks, file_type = typed_by_recipe([tensor_plan(source, t) for t in source.tensors], name, options)
     _check_requantize(source, typed, allow_requantize)
     if fallbacks and options.strict:

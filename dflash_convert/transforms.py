@@ -15,7 +15,7 @@ from dflash_convert.checkpoint import Reader
 from dflash_convert.container.types import BLOCK
 from dflash_convert.errors import CheckpointError
 from dflash_convert.families.common import TensorPlan
-from dflash_convert.unpack import decode_rows
+from dflash_convert.unpack import decode_rows, stacked_blocks
 
 Array = npt.NDArray[Any]
 
@@ -64,6 +64,8 @@ class RowSource:
             if plan.constant is not None:
                 return plan.constant.reshape(row_count(plan.shape), -1)[start:stop]
             return np.zeros((stop - start, row_length(plan.shape)), dtype=np.float32)
+        if plan.transform == "stack":
+            return stacked_blocks(self._reader, plan, start, stop)
         rows = decode_rows(self._reader, plan, start, stop) if plan.scheme else self._read(plan, start, stop)
         for step in plan.transform.split("+"):
             rows = apply(step, rows, plan, start)

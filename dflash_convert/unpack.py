@@ -60,6 +60,30 @@ def decode_rows(reader: Reader, plan: TensorPlan, start: int, stop: int) -> Arra
     return result
 
 
+def stacked_blocks(reader: Reader, plan: TensorPlan, start: int, stop: int) -> Array:
+    """MXFP4 blocks of GGUF, uint8 [stop - start, 17 bytes for 32 values], of matrices stacked outermost.
+
+    Sources are codes and exponents of one matrix after the other, from matrix ``argument`` on.  Only bits
+    move: a block is its exponent and 16 bytes, the j-th with value j in its low and value j + 16 in its high half;
+    a source byte holds neighbours.
+    """
+    rows, columns = plan.shape[-2:]
+    result = np.empty((stop - start, columns // 32, 17), dtype=np.uint8)
+    for at in range(start // rows, -(-stop // rows)):
+        first, last = max(start - at * rows, 0), min(stop - at * rows, rows)
+        codes, scale = plan.sources[2 * (at - plan.argument) :][:2]
+        raw = np.empty((last - first, columns // 32, 16), dtype=np.uint8)
+        reader.into(codes, first * (columns // 2), raw.reshape(-1).data)
+        exponents = np.empty((last - first, columns // 32), dtype=np.uint8)
+        reader.into(scale, first * (columns // 32), exponents.reshape(-1).data)
+        early, late = raw[:, :, :8], raw[:, :, 8:]
+        part = result[at * rows + first - start : at * rows + last - start]
+        part[:, :, 0] = exponents
+        part[:, :, 1::2] = (early & 15) | (late << 4)
+        part[:, :, 2::2] = (early >> 4) | (late & 240)
+    return result.reshape(stop - start, -1)
+
+
 def _codes(reader: Reader, source: SourceTensor, columns: int, start: int, stop: int, *, packed: bool) -> Array:
     width = columns // 2 if packed else columns
     raw = np.empty((stop - start, width), dtype=np.uint8)

@@ -173,7 +173,7 @@ def _compare(plan: TensorPlan, info: TensorInfo, file: FileRows, source: RowSour
         other = None if equal else "holds other numbers than its source"
         return TensorReport(info.name, info.type.name, source_type, "equal" if equal else "different", problem=other)
     figures, equal, decoder = _figures(plan, info, file, source)
-    lossless = info.type.name in LOSSLESS.get(source_type, ("F32",))
+    lossless = plan.transform == "stack" or info.type.name in LOSSLESS.get(source_type, ("F32",))
     status = "equal" if equal else "quantized" if BLOCK[info.type][0] > 1 else "different" if lossless else "rounded"
     return TensorReport(
         name=info.name,
@@ -216,7 +216,8 @@ def _figures(plan: TensorPlan, info: TensorInfo, file: FileRows, source: RowSour
     block = BLOCK[info.type][0] if BLOCK[info.type][0] > 1 else min(info.shape[-1], 256)
     figures, equal = Figures(), True
     for start, stop in _spans(plan, info):
-        expected = as_float(source.rows(plan, start, stop)).reshape(stop - start, -1)
+        rows = source.rows(plan, start, stop)
+        expected = (decode(rows) if plan.transform == "stack" else as_float(rows)).reshape(stop - start, -1)
         found = decode(file.rows(info, start, stop)).reshape(expected.shape)
         equal = equal and bool(np.array_equal(expected.view(np.uint32), found.view(np.uint32)))
         figures.add(expected, found, block, slack_of(info.type))

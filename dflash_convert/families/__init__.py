@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from dflash_convert.checkpoint import Checkpoint
 from dflash_convert.errors import FamilyError
-from dflash_convert.families import dflash, eagle3, gemma4_assistant, gemma4_dspark, refused
+from dflash_convert.families import deepseek_v4, dflash, eagle3, gemma4_assistant, gemma4_dspark, refused
 from dflash_convert.families.common import Description, Overrides, plain_weights
 from dflash_convert.hparams import Config, architectures
 from dflash_convert.notes import Note
@@ -22,7 +22,7 @@ class Family(Protocol):
     def describe(self, checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overrides) -> Description: ...
 
 
-FAMILIES: tuple[Family, ...] = (dflash, gemma4_dspark, eagle3, gemma4_assistant)
+FAMILIES: tuple[Family, ...] = (dflash, gemma4_dspark, deepseek_v4, eagle3, gemma4_assistant)
 KNOWN = tuple(name for family in FAMILIES for name in family.ARCHITECTURES)
 DRAFTER_FIELDS = ("dflash_config", "target_layer_ids", "aux_hidden_state_layer_ids", "speculators_model_type")
 
@@ -52,6 +52,8 @@ def _by_content(checkpoint: Checkpoint, names: list[str]) -> tuple[Family, str] 
     config, tensors = checkpoint.config, checkpoint.tensors
     if eagle3.looks_like(config, tensors):
         return eagle3, "draft_vocab_size and a single layer with its own fc"
+    if deepseek_v4.matches(Config(config)):
+        return deepseek_v4, "a DeepSeek-V4 checkpoint with dspark fields; its stages mtp.N are the drafter"
     if names:
         return None
     if config.get("speculators_model_type") in ("dflash", "dspark", "dflash2") or "dflash_config" in config:

@@ -79,8 +79,10 @@ class TensorPlan:
     """One tensor to write: ``shape`` outermost first, ``sources`` the tensors it is made of.
 
     ``transform`` names a function of :mod:`dflash_convert.transforms`, ``argument`` is its parameter (for
-    ``rope_rows`` the head size), ``constant`` the values of a tensor that is derived rather than read (with
-    sources: the part that replaces theirs).  ``scheme`` and ``block`` say how quantized sources become values.
+    ``rope_rows`` the head size, for ``stack`` the first matrix among the sources), ``constant`` the values of a
+    tensor that is derived rather than read (with sources: the part that replaces theirs).  ``scheme`` and ``block``
+    say how quantized sources become values.  ``type`` is a type of the GGUF that no output type changes (empty: the
+    output type decides).
     """
 
     name: str
@@ -91,6 +93,7 @@ class TensorPlan:
     constant: npt.NDArray[np.float32] | None = field(default=None, compare=False)
     scheme: str = ""
     block: tuple[int, int] = (0, 0)
+    type: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,8 +101,9 @@ class Description:
     """A drafter, read and understood; nothing of it depends on the output type.
 
     ``keys`` precede general.file_type in the file, ``late_keys`` follow it, both in the reference's order;
-    ``first_keys`` come directly after general.architecture.  ``taps`` are runtime indices (inputs of target
-    layers).
+    ``first_keys`` come directly after general.architecture, and so does the chat template if ``early_template``.
+    ``taps`` are runtime indices (inputs of target layers).  ``file_type`` is that of a family whose tensors'
+    types are the checkpoint's own; such a drafter has no quantized output types.
     """
 
     family: str
@@ -115,6 +119,8 @@ class Description:
     notes: tuple[Note, ...] = ()
     eagle3_vocab: bool = False
     first_keys: tuple[KV, ...] = ()
+    early_template: bool = False
+    file_type: int | None = None
 
 
 def normalize(name: str, prefixes: Sequence[str] = ("model.",)) -> tuple[str, int | None]:
@@ -243,6 +249,15 @@ SYMBOLS = {
     "Z": "3 * target_hidden_size",
     "B": "backbone_hidden_size",
     "A": "2 * backbone_hidden_size",
+    "Lq": "q_lora_rank",
+    "Lo": "o_groups * o_lora_rank",
+    "G": "num_attention_heads * head_dim / o_groups",
+    "X": "n_routed_experts",
+    "I": "moe_intermediate_size",
+    "J": "n_shared_experts * moe_intermediate_size",
+    "Y": "hc_mult",
+    "YH": "hc_mult * hidden_size",
+    "YY": "(2 + hc_mult) * hc_mult",
 }
 
 

@@ -26,13 +26,6 @@ ARCHITECTURES: Mapping[str, tuple[str, str]] = {
     "PEagleSpeculator": ("P-EAGLE", "its eagle3 graph drafts one token a pass and cannot draft in parallel"),
     "DFlareDraftModel": ("DFlare", "its dflash graph has no per-layer fusion of the taps"),
 }
-# what llama.cpp could run and this tool does not convert
-NOT_YET: Mapping[str, str] = {
-    "DeepseekV4DSparkModel": (
-        "its three mixture-of-experts stages need expert stacking and llama.cpp's fixed per-tensor types, which are "
-        "not implemented here; convert_hf_to_gguf.py converts it"
-    ),
-}
 # speculators_model_type or projector_type -> an architecture above
 KINDS = {"peagle": "PEagleDraftModel", "domino": "DominoDraftModel", "dflare": "DFlareDraftModel"}
 # part of a tensor's name -> an architecture above, for exports that keep a common architecture string
@@ -46,9 +39,6 @@ MARKOV_TENSORS = ("markov_head.gate_proj", "markov_head.joint_proj", "markov_hea
 
 def refuse(names: Sequence[str], config: Config, weights: Sequence[Weight]) -> None:
     """FamilyError when the architecture, a field or a tensor is of a drafter that llama.cpp cannot run."""
-    for name in (*names, "DeepseekV4DSparkModel" if "dspark_target_layer_ids" in config.raw else ""):
-        if name in NOT_YET:
-            raise FamilyError(f"config.json: a {name} drafter is recognised but not converted: {NOT_YET[name]}")
     kinds = [
         str(config.raw.get("speculators_model_type", "")).lower(),
         str(config.nested.get("projector_type", config.raw.get("projector_type", ""))).lower(),

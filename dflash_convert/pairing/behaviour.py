@@ -76,8 +76,8 @@ def check_scale(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
 
 def check_window(drafter: DrafterView) -> Iterator[Finding]:
     window = drafter.keys.integer(drafter.own("attention.sliding_window"))
-    if not window:
-        return
+    if not window or drafter.keys.integer(drafter.own("hyper_connection.count")):
+        return  # DeepSeek-V4 stages are windowed all and have no pattern
     name = drafter.own("attention.sliding_window_pattern")
     value = drafter.keys.values.get(name)
     layers = drafter.keys.integer(drafter.own("block_count"))

@@ -57,7 +57,7 @@ CONVOLUTION = {
 # the DeepSeek-V4 backbone (dflash.hyper_connection.count > 0): names only
 DEEPSEEK_TOP = ("output_hc_fn.weight", "output_hc_base.weight", "output_hc_scale.weight")
 DEEPSEEK_BLOCK = (
-    *("attn_norm", "attn_sinks", "attn_q_a", "attn_q_a_norm", "attn_q_b", "attn_kv", "attn_kv_norm"),
+    *("attn_norm", "attn_sinks", "attn_q_a", "attn_q_a_norm", "attn_q_b", "attn_kv", "attn_kv_a_norm"),
     *("attn_output_a", "attn_output_b", "hc_attn_fn", "hc_attn_base", "hc_attn_scale"),
     *("hc_ffn_fn", "hc_ffn_base", "hc_ffn_scale", "ffn_gate_inp", "ffn_norm"),
     *("ffn_gate_exps", "ffn_down_exps", "ffn_up_exps", "ffn_gate_shexp", "ffn_down_shexp", "ffn_up_shexp"),

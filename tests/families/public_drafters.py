@@ -14,7 +14,7 @@ from typing import Any
 
 Config = dict[str, Any]
 Shapes = dict[str, tuple[str, tuple[int, ...]]]
-SIZE = {"BF16": 2, "F32": 4, "U8": 1, "I64": 8, "BOOL": 1, "F8_E4M3": 1}
+SIZE = {"BF16": 2, "F32": 4, "U8": 1, "I64": 8, "BOOL": 1, "F8_E4M3": 1, "F8_E8M0": 1, "I8": 1}
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,86 @@ def speculators(base: Config, kind: str, arch: str, block: int, tokens: int, tap
         },
         **over,
     }
+
+
+def deepseek_v4_config(experts: int) -> Config:
+    yarn = {"type": "yarn", "factor": 16, "original_max_position_embeddings": 65536, "beta_fast": 32, "beta_slow": 1}
+    return {
+        "architectures": ["DeepseekV4DSparkModel"],
+        "model_type": "deepseek_v4",
+        "hidden_size": 4096,
+        "num_hidden_layers": 43,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 1,
+        "head_dim": 512,
+        "qk_rope_head_dim": 64,
+        "q_lora_rank": 1024,
+        "o_groups": 8,
+        "o_lora_rank": 1024,
+        "sliding_window": 128,
+        "vocab_size": 129280,
+        "max_position_embeddings": 1048576,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000,
+        "rope_scaling": yarn,
+        "moe_intermediate_size": 2048,
+        "n_routed_experts": experts,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 6,
+        "routed_scaling_factor": 1.5,
+        "norm_topk_prob": True,
+        "scoring_func": "sqrtsoftplus",
+        "swiglu_limit": 10.0,
+        "index_n_heads": 64,
+        "index_head_dim": 128,
+        "index_topk": 512,
+        "compress_rope_theta": 160000,
+        "hc_mult": 4,
+        "hc_sinkhorn_iters": 20,
+        "hc_eps": 1e-6,
+        "num_hash_layers": 3,
+        "dspark_block_size": 5,
+        "dspark_noise_token_id": 128799,  # not known; any id does here
+        "dspark_target_layer_ids": [40, 41, 42],
+        "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128], "scale_fmt": "ue8m0"},
+    }
+
+
+def deepseek_v4_stages(experts: int) -> Shapes:
+    """Three stages: FP8 attention and shared expert, FP4 experts packed two a byte."""
+    shapes: Shapes = {}
+
+    def eight(name: str, rows: int, columns: int) -> None:
+        shapes[f"{name}.weight"] = ("F8_E4M3", (rows, columns))
+        shapes[f"{name}.scale"] = ("F8_E8M0", (-(-rows // 128), -(-columns // 128)))
+
+    eight("mtp.0.main_proj", 4096, 3 * 4096)
+    shapes["mtp.0.main_norm.weight"] = ("BF16", (4096,))
+    for i in range(3):
+        p = f"mtp.{i}."
+        for side in ("attn", "ffn"):
+            shapes |= {f"{p}hc_{side}_fn": ("F32", (24, 16384)), f"{p}hc_{side}_base": ("F32", (24,))}
+            shapes |= {f"{p}hc_{side}_scale": ("F32", (3,)), f"{p}{side}_norm.weight": ("BF16", (4096,))}
+        eight(f"{p}attn.wq_a", 1024, 4096)
+        eight(f"{p}attn.wq_b", 32768, 1024)
+        eight(f"{p}attn.wkv", 512, 4096)
+        eight(f"{p}attn.wo_a", 8192, 4096)
+        eight(f"{p}attn.wo_b", 4096, 8192)
+        shapes |= {f"{p}attn.attn_sink": ("F32", (64,)), f"{p}attn.q_norm.weight": ("BF16", (1024,))}
+        shapes |= {f"{p}attn.kv_norm.weight": ("BF16", (512,)), f"{p}ffn.gate.bias": ("F32", (experts,))}
+        shapes[f"{p}ffn.gate.weight"] = ("BF16", (experts, 4096))
+        for part, rows, columns in (("w1", 2048, 4096), ("w2", 4096, 2048), ("w3", 2048, 4096)):
+            eight(f"{p}ffn.shared_experts.{part}", rows, columns)
+            for expert in range(experts):
+                stem = f"{p}ffn.experts.{expert}.{part}."
+                shapes[stem + "weight"] = ("I8", (rows, columns // 2))
+                shapes[stem + "scale"] = ("F8_E8M0", (rows, columns // 32))
+    shapes |= {"mtp.2.norm.weight": ("BF16", (4096,)), "mtp.2.hc_head_fn": ("F32", (4, 16384))}
+    shapes |= {"mtp.2.hc_head_base": ("F32", (4,)), "mtp.2.hc_head_scale": ("F32", (1,))}
+    for name in ("w1", "w2"):
+        shapes[f"mtp.2.markov_head.markov_{name}.weight"] = ("BF16", (129280, 512))
+    shapes["mtp.2.confidence_head.proj.weight"] = ("BF16", (1, 4096 + 512))
+    return shapes
 
 
 def tensors(config: Config, taps: int, value: bool = True) -> Shapes:
@@ -382,19 +462,15 @@ def spark_rows() -> list[Row]:
         shapes=shapes,
         expect={"hidden_activation": "gelu_pytorch_tanh"},
     )
-    config = {
-        "architectures": ["DeepseekV4ForCausalLM"],
-        "dspark_target_layer_ids": [40, 41, 42],
-        "dspark_block_size": 5,
-    }
-    add(
-        "deepseek-ai/DeepSeek-V4-Flash-0731 (embedded)",
-        config,
-        target("DeepseekV4ForCausalLM", 4096, 43, 129280),
-        3,
-        "recognised but not converted",
-        shapes={"mtp.0.attn.wkv.weight": ("F8_E4M3", (512, 4096))},
-    )
+    shapes = deepseek_v4_stages(256)
+    config = deepseek_v4_config(256)
+    of = target("DeepseekV4ForCausalLM", 4096, 43, 129280)
+    expect = {"block_count": 3, "hyper_connection.count": 4, "target_layers": [41, 42, 43], "tensors": 81}
+    add("deepseek-ai/DeepSeek-V4-Flash-DSpark", config, of, 3, shapes=shapes, expect=expect)
+    config = config | {"architectures": ["DeepseekV4ForCausalLM"]}
+    shapes = shapes | {"embed.weight": ("BF16", (129280, 4096)), "layers.0.attn.wkv.weight": ("F8_E4M3", (512, 4096))}
+    shapes |= {"layers.0.attn.wkv.scale": ("F8_E8M0", (4, 32))}
+    add("deepseek-ai/DeepSeek-V4-Flash-0731 (embedded)", config, of, 3, shapes=shapes, expect=expect)
     config = deepspec(backbone(5120, 17408, 5, QWEN35), "Qwen3DSparkModel", 248070, [1, 16, 31, 46, 61], block_size=15)
     config |= {"partial_rotary_factor": 0.25}
     rope = {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25, "mrope_section": [11, 11, 10]}

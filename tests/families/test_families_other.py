@@ -1,4 +1,4 @@
-"""EAGLE-3, Gemma-4 DSpark, Gemma-4 assistants, DeepSeek-V4 and Muse: what is particular to each."""
+"""EAGLE-3, Gemma-4 DSpark, Gemma-4 assistants, and Muse: what is particular to each."""
 
 from __future__ import annotations
 
@@ -173,12 +173,6 @@ def test_gemma4_assistant_default_name(case_dir: Make) -> None:
     source = convert.Source(where / "drafter"), convert.Source(where / "target")
     paths = convert.prepare(*source, convert.Options()).default_paths(where)
     assert paths[0].name == "mtp-target-BF16.gguf"
-
-
-@pytest.mark.parametrize("fields", [{"architectures": ["DeepseekV4DSparkModel"]}, {"dspark_target_layer_ids": [1, 2]}])
-def test_deepseek_v4_dspark_is_refused_by_name(fields: dict[str, Any], read: Read) -> None:
-    with pytest.raises(FamilyError, match="DeepseekV4DSparkModel drafter is recognised but not converted"):
-        read(mk.Case(mk.contract(**fields), mk.backbone()))
 
 
 def test_muse_glimmer_encoder_names(read: Read, key: Key) -> None:

@@ -58,9 +58,10 @@ def test_one_foreign_tensor_stops_the_conversion(name: str, read: Read) -> None:
 @pytest.mark.parametrize("name", mk.CASES)
 def test_one_lost_layer_tensor_stops_the_conversion(name: str, read: Read) -> None:
     case = mk.CASES[name]()
-    lost = next(n for n in case.tensors if n.endswith("mlp.down_proj.weight"))
+    lost = next(n for n in case.tensors if n.endswith(("mlp.down_proj.weight", "shared_experts.w2.weight")))
     del case.tensors[lost]
-    with pytest.raises(CheckpointError, match=r"blk\.0\.ffn_down\.weight"):
+    case.tensors.pop(lost.removesuffix("weight") + "scale", None)
+    with pytest.raises(CheckpointError, match=r"blk\.0\.ffn_down(_shexp)?\.weight"):
         read(case)
 
 
