@@ -18,6 +18,7 @@ from dflash_convert.checkpoint import Reader
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.encode import Job, job_from_json, job_to_json
 from dflash_convert.errors import CheckpointError, ConfigError, DflashError, FamilyError, UsageError
+from dflash_convert.memory import model_from_keys
 from dflash_convert.pairing import check, open_pair
 from dflash_convert.plan import TypeOptions
 from dflash_convert.quantize import plan_quantize
@@ -29,7 +30,7 @@ EXPERT = "mtp.1.ffn.experts.2.w2."
 
 
 @pytest.fixture(scope="module")
-def golden(request: pytest.FixtureRequest) -> dict[str, Any]:
+def golden() -> dict[str, Any]:
     """What convert_hf_to_gguf.py of llama.cpp b11434 writes for the cases."""
     path = Path(mk.__file__).parent / "golden" / "deepseek_v4_dspark.json"
     cases: dict[str, Any] = json.loads(path.read_text())["cases"]
@@ -129,6 +130,27 @@ def test_quantize_refuses_a_file_with_experts(case_dir: Make, tmp_path: Path) ->
     convert.write(prepare(case_dir(mk.deepseek_v4_dspark()), "bf16"), [path], threads=1)
     with pytest.raises(FamilyError, match="a drafter with experts keeps the types"):
         plan_quantize(open_gguf(path), "q4_0", TypeOptions())
+
+
+def test_memory_counts_every_stage_as_windowed(case_dir: Make, tmp_path: Path) -> None:
+    """As llama.cpp reports it: no cells without a window, keys and values of head_dim in three layers."""
+    path = tmp_path / "out.gguf"
+    convert.write(prepare(case_dir(mk.deepseek_v4_dspark()), "bf16"), [path], threads=1)
+    model = model_from_keys({kv.name: kv.value for kv in open_gguf(path).keys.values()})
+    assert model.window == 64
+    assert [(layer.k, layer.v, layer.windowed) for layer in model.layers] == [(64, 64, True)] * 3
+    assert not model.notes
+
+
+def test_of_a_target_in_the_same_file_a_few_tensors_are_named(case_dir: Make) -> None:
+    case = mk.deepseek_v4_dspark_fp8()
+    for i in range(20):
+        case.tensors.add(f"layers.{i}.attn.wq_a.weight", 3, 5)
+    conversion = prepare(case_dir(case), "bf16")
+    assert len(conversion.description.skipped) == 22
+    assert [
+        n.text.count("layers.") for n in conversion.notes if n.text.endswith("14 more: a tensor of the target")
+    ] == [7]
 
 
 def test_a_float16_checkpoint_follows_the_output_type(case_dir: Make, tmp_path: Path) -> None:
