@@ -167,7 +167,8 @@ def write(fd: int, data: Any, offset: int) -> None:
 
 def run_jobs(jobs: Sequence[Job], threads: int | None, progress: Progress) -> None:
     """Run all jobs; ``progress`` receives the elements done.  The first error stops everything."""
-    workers = min(threads or os.cpu_count() or 1, len(jobs))
+    cores = os.cpu_count() or 1
+    workers = min(threads or cores, max(2, cores), len(jobs))
     if workers <= 1 or (threads is None and sum(job.elements for job in jobs) < SMALL):
         _run_here(jobs, progress)
         return

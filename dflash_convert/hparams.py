@@ -163,8 +163,10 @@ def read_rope(config: Config) -> tuple[Rope, list[Note]]:
         )
     if theta is None:
         theta = top
-    if theta is None or theta <= 0:
+    if theta is None:
         raise config.missing("rope_theta", tip=THETA_TIP)
+    if theta <= 0:
+        raise config.fail("rope_theta", theta, "a positive number")
     kind = _rope_kind(source)
     partial = source.number("partial_rotary_factor")
     if partial is None:

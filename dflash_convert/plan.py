@@ -167,7 +167,8 @@ def typed_by_recipe(
             imatrix=options.imatrix is not None,
         )
     except QuantError as error:
-        raise UsageError(str(error)) from None
+        tip = "--imatrix FILE gives them" if "importance weights" in str(error) else None
+        raise UsageError(f"{outtype}: {error}", tip=tip) from None
     typed, fallbacks = [], []
     for plan, decision in zip(ordered, decisions, strict=True):
         fixed = base_type(plan)

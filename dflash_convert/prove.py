@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_convert.container.writer import check_output_path, disk_errors, make_parent
-from dflash_convert.errors import PairingError
+from dflash_convert.errors import DflashError, PairingError
 
 if TYPE_CHECKING:
     from dflash_convert.pairing import Finding
@@ -83,9 +83,11 @@ def unproved(paths: Sequence[Path], *, force: bool, keep_failed: bool) -> Iterat
         hidden = Path(tempfile.mkdtemp(prefix=".dflash-convert-", dir=paths[0].parent))
     try:
         yield [hidden / path.name for path in paths]
-    except BaseException:
+    except BaseException as error:
         if keep_failed:
             _move(hidden, paths)
+        elif isinstance(error, DflashError) and error.tip is None:
+            error.tip = "nothing was written; --keep-failed keeps the file"
         raise
     else:
         _move(hidden, paths)

@@ -90,6 +90,7 @@ def command(drafter: str, target: str | None, **given: Any) -> None:
     )
     conversion = convert.prepare(drafter_source, target_source, options)
     paths = convert.output_paths(conversion, given["output"])
+    _show_findings(conversion, paths[0], target_source, quiet)
     if given["dry_run"]:
         _print_plan(conversion, paths, given["as_json"])
         return
@@ -99,7 +100,8 @@ def command(drafter: str, target: str | None, **given: Any) -> None:
 
         with unproved(paths, force=given["force"], keep_failed=given["keep_failed"]) as hidden:
             written = _write(conversion, hidden, given)
-            proofs = [_prove(one, drafter_source, target_source, given) for one in written]
+            for one, final in zip(written, paths, strict=True):
+                proofs.append(_prove(one, final, drafter_source, target_source, given))
         written = [replace(one, path=path) for one, path in zip(written, paths, strict=True)]
     else:
         written = _write(conversion, paths, given)
@@ -114,7 +116,20 @@ def command(drafter: str, target: str | None, **given: Any) -> None:
             click.echo(one.path)
 
 
-def _prove(one: Written, drafter: Source, target: Source, given: dict[str, Any]) -> Proof:
+def _show_findings(conversion: Conversion, path: Path, target: Source, quiet: bool) -> None:
+    """What speaks against this pair already; the file is written all the same, `check` is the one that refuses."""
+    from dflash_convert.checkpoint import read_config
+    from dflash_convert.pairing.planned import check_planned
+
+    d = conversion.description
+    shapes = {tensor.name: tensor.shape for tensor in d.tensors}
+    config = read_config(target.path)
+    for finding in check_planned(path, d.architecture, conversion.files[0].keys, shapes, target.path, config):
+        values = f"drafter {finding.drafter}, target {finding.target}"
+        say(f"  WARNING: {finding.name}: {values}: {finding.cure}", quiet=quiet)
+
+
+def _prove(one: Written, final: Path, drafter: Source, target: Source, given: dict[str, Any]) -> Proof:
     from dflash_convert.prove import prove
     from dflash_convert.validation import table
     from dflash_convert.validation.options import parse_n_max
@@ -129,8 +144,10 @@ def _prove(one: Written, drafter: Source, target: Source, given: dict[str, Any])
         quick=given["quick"],
         say=lambda text: say(text, quiet=given["quiet"]),
     )
-    say(table.render(proof.validated), quiet=given["quiet"])
-    return proof
+    # the file moves to its own name when all is well: that is the name to show
+    validated = replace(proof.validated, drafter=replace(proof.validated.drafter, path=str(final)))
+    say(table.render(validated), quiet=given["quiet"])
+    return replace(proof, verified=replace(proof.verified, path=final), validated=validated)
 
 
 def _resolve(role: str, spec: str, quiet: bool) -> tuple[Source, Resolved]:

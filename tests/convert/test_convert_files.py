@@ -13,7 +13,7 @@ from dflash_convert import convert
 from dflash_convert.cli import cli
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.convert import Options, Source
-from dflash_convert.errors import CheckpointError, OutputError, UsageError
+from dflash_convert.errors import CheckpointError, ConfigError, OutputError, UsageError
 
 
 @pytest.fixture
@@ -158,3 +158,33 @@ def test_one_file_for_two_types_is_refused(pair: tuple[Source, Source], tmp_path
 def test_unknown_type(pair: tuple[Source, Source]) -> None:
     with pytest.raises(UsageError, match="unknown output type 'q9_9'"):
         convert.prepare(*pair, Options(outtypes=("q9_9",)))
+
+
+def test_a_target_of_another_size_is_told_when_converting(fixtures: Path, tmp_path: Path) -> None:
+    """The file is written, but not without a word: hidden size, fc width and depth speak against the pair."""
+    target = tmp_path / "target"
+    target.mkdir()
+    for file in (fixtures / "tiny-js" / "target").iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    config = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps(config | {"hidden_size": 96, "num_hidden_layers": 3}))
+    args = (fixtures / "tiny-js/drafter", "--target-model-dir", target, "-o", tmp_path / "a.gguf")
+    result = run(*args)
+    assert result.exit_code == 0
+    assert "WARNING: hidden-size: drafter 128, target 96" in result.stderr
+    assert "WARNING: fc-width: drafter 384, target 3 taps x 96 = 288" in result.stderr
+    assert "WARNING: taps-depth: drafter [2, 4, 5], target 3 layers" in result.stderr
+    good = run(*args[:2], fixtures / "tiny-js/target", "-o", tmp_path / "b.gguf")
+    assert "WARNING" not in good.stderr
+
+
+def test_errors_name_the_output_type_and_the_value(pair: tuple[Source, Source], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"Q2_K_S: blk\.0\.attn_\w+\.weight as Q\w+ .* needs importance weights"):
+        convert.prepare(*pair, Options(outtypes=("q2_k_s",)))
+    (tmp_path / "d").mkdir()
+    for file in pair[0].path.iterdir():
+        (tmp_path / "d" / file.name).write_bytes(file.read_bytes())
+    config = json.loads((tmp_path / "d" / "config.json").read_text())
+    (tmp_path / "d" / "config.json").write_text(json.dumps(config | {"rope_theta": -5, "rope_parameters": None}))
+    with pytest.raises(ConfigError, match=r"rope_theta is -5\.0, expected a positive number"):
+        convert.prepare(Source(tmp_path / "d"), pair[1], Options())
