@@ -97,7 +97,9 @@ def _show(data: dict[str, Any]) -> None:
             for inner, item in value.items():
                 click.echo(f"  {_printable(inner):<28} {_text(item)}")
         elif value not in (None, []):
-            click.echo(f"{name.replace('_', ' '):<30} {_text(value)}")
+            # the file counts layer inputs, config.json layer outputs: one more, and easily confused
+            label = "taps (inputs of layers)" if name == "taps" else name.replace("_", " ")
+            click.echo(f"{label:<30} {_text(value)}")
 
 
 def _text(value: Any) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # other converters strip these too; nothing in them is a weight of the drafter
 IGNORED_SUFFIXES = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq")
+FLOATS = ("BF16", "F16", "F32", "F64")
 
 
 class Rule(NamedTuple):
@@ -194,6 +195,10 @@ def refuse_unclaimed(
         return
     if overrides.keep_unclaimed:
         for weight in mapped.unclaimed:
+            dtype = weight.sources[0].dtype
+            if not weight.shape or not (weight.scheme or dtype in FLOATS):
+                what = "a scalar" if not weight.shape else f"of dtype {dtype}"
+                raise FamilyError(f"{weight.where} is {what}, which --keep-unclaimed cannot write")
             name = _kept_name(weight.name, rules)
             mapped.plans.append(TensorPlan(name, weight.shape, weight.sources, "copy", 0, None, *weight[3:]))
         return

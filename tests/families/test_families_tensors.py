@@ -55,6 +55,14 @@ def test_one_foreign_tensor_stops_the_conversion(name: str, read: Read) -> None:
     assert plan_of(read(case, keep_unclaimed=True), "foo.bar").shape == (3, 5)
 
 
+@pytest.mark.parametrize(("dtype", "shape", "what"), [("BF16", (), "a scalar"), ("BOOL", (4,), "of dtype BOOL")])
+def test_what_is_no_weight_cannot_be_kept(read: Read, dtype: str, shape: tuple[int, ...], what: str) -> None:
+    case = mk.CASES["dflash"]()
+    case.tensors["foo.bar"] = (dtype, np.zeros(shape, np.uint16 if dtype == "BF16" else np.uint8))
+    with pytest.raises(FamilyError, match=rf"tensor 'foo\.bar' is {what}, which --keep-unclaimed cannot write"):
+        read(case, keep_unclaimed=True)
+
+
 @pytest.mark.parametrize("name", mk.CASES)
 def test_one_lost_layer_tensor_stops_the_conversion(name: str, read: Read) -> None:
     case = mk.CASES[name]()
