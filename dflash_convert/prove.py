@@ -53,7 +53,7 @@ def prove(
     from dflash_convert.pairing import check, open_pair
     from dflash_convert.validation import run
     from dflash_convert.validation.options import Options
-    from dflash_convert.verify import verify
+    from dflash_convert.verify import add_round_trip, verify
 
     findings = check(*open_pair(file, target), max(n_max, default=None))
     errors = [finding for finding in findings if finding.severity == "error"]
@@ -61,7 +61,7 @@ def prove(
     if errors:
         names = ", ".join(finding.name for finding in errors)
         raise PairingError(f"{file.name} and {target.name} do not belong together: {names}", tip=errors[0].cure)
-    verified = verify(file, drafter, target_files)
+    verified = add_round_trip(verify(file, drafter, target_files), target_files)
     verified.raise_for_status()
     say(f"verify: {len(verified.tensors)} tensors and {verified.keys_checked} keys are what the source says")
     setup = run.prepare(Options(file, target, prompts=prompts, n_max=tuple(n_max), quick=quick))

@@ -242,6 +242,34 @@ def _problem(kind: TensorType, figures: Figures, *, equal: bool, lossless: bool)
     return None
 
 
+def add_round_trip(result: VerifyResult, target: Path) -> VerifyResult:
+    """The file's vocabulary in the embedded engine against the target's own tokenizer library, on probe texts.
+
+    Ids that differ are differences, unless a known limit of llama.cpp explains them; without an engine a note
+    says that nothing was run.
+    """
+    from dflash_convert.engine import embedded
+    from dflash_convert.errors import EngineError
+    from dflash_convert.vocab.roundtrip import PROBES, probe_texts, round_trip
+
+    engine = embedded.info()
+    if engine is None:
+        note = Note("info", "the vocabulary was not tried in llama.cpp: no embedded engine is installed")
+        return dataclasses.replace(result, notes=(*result.notes, note))
+    texts = probe_texts(PROBES)
+    try:
+        found = round_trip(result.path, target, texts, engine)
+    except EngineError as error:
+        note = Note("warning", f"the vocabulary was not tried in llama.cpp: {error}")
+        return dataclasses.replace(result, notes=(*result.notes, note))
+    wrong = tuple(f"llama.cpp splits {one}" for one in found if one.limit is None)
+    limits = {one.limit for one in found if one.limit is not None}
+    notes = [Note("info", f"llama.cpp splits some probe texts otherwise: {limit}") for limit in sorted(limits)]
+    if not found:
+        notes.append(Note("info", f"llama.cpp splits {len(texts)} probe texts as the target's tokenizer does"))
+    return dataclasses.replace(result, differences=(*result.differences, *wrong), notes=(*result.notes, *notes))
+
+
 def add_fidelity(
     result: VerifyResult, drafter: Path, target: Path | None, target_gguf: Path | None = None
 ) -> VerifyResult:

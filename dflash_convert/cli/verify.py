@@ -43,12 +43,13 @@ def command(gguf: Path, drafter: str, target: str | None, fidelity: bool, quiet:
     """Compare OUT.gguf with the checkpoint it was made from.
 
     Every tensor against its source (bit-equal where copied, error figures where quantized), every key against
-    config and tokenizer. Files of other converters are welcome. Exit code 5 lists every difference.
+    config and tokenizer; with a target and an engine also how llama.cpp splits probe texts. Files of other
+    converters are welcome. Exit code 5 lists every difference.
     """
     from tqdm import tqdm
 
     from dflash_convert import hub
-    from dflash_convert.verify import add_fidelity, verify
+    from dflash_convert.verify import add_fidelity, add_round_trip, verify
 
     show = progress_wanted(quiet)
     source = hub.resolve_drafter(drafter, progress=show).path
@@ -62,6 +63,8 @@ def command(gguf: Path, drafter: str, target: str | None, fidelity: bool, quiet:
             tokenizer_model=given["tokenizer_model"],
             progress=bar.update,
         )
+    if target_path:
+        result = add_round_trip(result, target_path)
     if fidelity:
         result = add_fidelity(result, source, target_path, given["target_gguf"])
     if given["manifest"]:

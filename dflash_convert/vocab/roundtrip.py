@@ -25,6 +25,19 @@ Tokenize = Callable[[str], Sequence[int]]
 # pre-tokenizers whose expression in llama.cpp leaves out \p{M}: a word breaks at each combining mark
 BREAKS_AT_MARKS = frozenset(("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2", "tekken"))
 
+# code, quotes, digits, runs of white space, marks, scripts without spaces, emoji: where splitting rules differ
+PROBES = """async function load(url) { return (await fetch(url)).json(); }
+\tif (n <= 0x1F && !done) {\t\treturn -1.5e-3;\t}
+it's we'll THEY'VE 12 345 6789 2026-01-31
+   spaces   in    runs
+Über naïve façade éä Ω≈ç√
+Съешь ещё этих булок, да выпей чаю
+春眠不覺曉、処処聞啼鳥。 가나다라 12개
+ครับ नमस्ते שלום مرحبا
+🙂👍🏽👩‍💻 ½ ™ …
+<|im_start|> </s> <think> [INST]
+"""
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -82,10 +95,11 @@ def library_of(target: Path, *, add_bos: bool, bos: int | None) -> Library:
         file = str(target / "tokenizer.json")
         whole, plain = Tokenizer.from_file(file), Tokenizer.from_file(file)
         plain.encode_special_tokens = True
+        composes = whole.normalizer is not None and b'"NFC"' in whole.normalizer.__getstate__()
         return Library(
             lambda text: list(plain.encode(text, add_special_tokens=False).ids),
             lambda text: list(whole.encode(text).ids),
-            lambda text: text,
+            lambda text: unicodedata.normalize("NFC", text) if composes else text,
         )
     if (target / "tokenizer.model").is_file():
         import sentencepiece

@@ -281,3 +281,30 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 assert verify(out / "big.gguf", drafter, pair / "target").passed
 print(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
+
+
+@pytest.mark.engine
+def test_the_vocabulary_is_tried_in_llama_cpp(fixtures: Path, tmp_path: Path) -> None:
+    """A merge that is gone leaves every key plausible; only splitting text shows it."""
+    from dflash_convert import convert
+    from dflash_convert.verify import add_round_trip, verify
+
+    pair = fixtures / "tiny-js"
+    path = tmp_path / "dflash-tiny.gguf"
+    options = convert.Options(outtypes=("q8_0",))
+    conversion = convert.prepare(convert.Source(pair / "drafter"), convert.Source(pair / "target"), options)
+    convert.write(conversion, [path])
+    result = add_round_trip(verify(path, pair / "drafter", pair / "target"), pair / "target")
+    assert result.differences == ()
+    assert any("splits 22 probe texts as the target's tokenizer does" in note.text for note in result.notes)
+
+    broken = tmp_path / "target"
+    broken.mkdir()
+    for file in (pair / "target").iterdir():
+        (broken / file.name).write_bytes(file.read_bytes())
+    tokenizer = json.loads((broken / "tokenizer.json").read_text())
+    del tokenizer["model"]["merges"][40:]
+    (broken / "tokenizer.json").write_text(json.dumps(tokenizer))
+    wrong = add_round_trip(verify(path, pair / "drafter", pair / "target"), broken)
+    assert wrong.differences
+    assert wrong.differences[0].startswith("llama.cpp splits '")
