@@ -60,11 +60,12 @@ def general_keys(
 def read_card(directory: Path) -> dict[str, Any]:
     """The front matter of README.md; ConfigError when it is no YAML or a field is not text where text belongs."""
     import gguf
-    import yaml  # type: ignore[import-untyped]
+    import gguf.metadata
 
+    unreadable = gguf.metadata.yaml.YAMLError  # type: ignore[attr-defined]  # what its safe loader raises
     try:
         card: dict[str, Any] = gguf.Metadata.load_model_card(directory)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+    except (unreadable, UnicodeDecodeError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"README.md: the front matter cannot be read ({reason[:120]})", tip=CARD_TIP) from None
     for field in (*TEXTS, *(f"model_{text}" for text in TEXTS), *MORE_TEXTS):
