@@ -10,7 +10,7 @@ OUT ?= out
 
 $(BIN)/dflash-convert: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(CI),-c constraints.txt) -e '.[dev]'
 	touch $@
 
 demo: $(BIN)/dflash-convert
