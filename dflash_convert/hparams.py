@@ -12,6 +12,7 @@ from dflash_convert.notes import Note
 
 T = TypeVar("T")
 U32_MAX = (1 << 32) - 1
+MAX_LAYERS = 1024  # lists are made of the number of layers, so it is bounded before any is
 F32_MAX = 3.4028234e38
 
 
@@ -53,6 +54,8 @@ class Config:
         name, value = self.raw_value(*names)
         if value is None:
             return None
+        if name == "num_hidden_layers":
+            high = min(high, MAX_LAYERS)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:

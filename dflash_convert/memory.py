@@ -22,7 +22,7 @@ from typing import Any
 
 from dflash_convert.container.types import BLOCK, TensorType, tensor_nbytes
 from dflash_convert.errors import ConfigError, ContainerError, UsageError
-from dflash_convert.hparams import Config
+from dflash_convert.hparams import MAX_LAYERS, Config
 from dflash_convert.notes import Note
 
 MIB = 1 << 20
@@ -292,6 +292,8 @@ class _Keys:
         value = default if value is None else value
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise ContainerError(f"key {self.arch}.{name} is {value!r}, the memory plan needs a whole number")
+        if name == "block_count" and value > MAX_LAYERS:
+            raise ContainerError(f"key {self.arch}.{name} is {value}, more than {MAX_LAYERS} layers")
         return value
 
     def per_layer(self, name: str, count: int, default: int | None = None) -> list[int]:
