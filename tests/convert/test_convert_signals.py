@@ -24,7 +24,14 @@ def test_an_ended_proof_leaves_nothing(number: signal.Signals, fixtures: Path, t
         str(pair / "target"),
     ]
     command += ["--validate", str(pair / "target-bf16.gguf"), "-o", str(tmp_path / "out")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # whoever runs the tests may ignore the signal (nohup does), and children inherit that
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    )
     end = time.monotonic() + 60
     while not list(tmp_path.glob("out/.dflash-convert-*/*.gguf")):  # from here on a hidden file has to go
         assert time.monotonic() < end
