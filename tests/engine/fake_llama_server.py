@@ -75,6 +75,7 @@ class Server:
         self.requests += 1
         if self.mode == "crash-second" and self.drafter and self.requests == 2:
             os.kill(os.getpid(), signal.SIGSEGV)
+            time.sleep(60)  # the signal may reach another thread first; this one must not answer meanwhile
         if self.mode == "hang" and self.requests == 3:
             time.sleep(3600)
         count = body["n_predict"]

@@ -61,12 +61,17 @@ def test_it_reports_itself() -> None:
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="reads process ids from /proc")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_no_orphan(target: Path, how: signal.Signals) -> None:
+    def undo_ignored() -> None:  # a test run in the background ignores SIGINT, and children inherit that
+        if how is signal.SIGINT:
+            signal.signal(how, signal.SIG_DFL)
+
     with subprocess.Popen(
         [sys.executable, "-c", OWNER, str(target)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        preexec_fn=undo_ignored,
     ) as owner:
         assert owner.stdout is not None
         guard = int(owner.stdout.readline())
