@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from dflash_convert import errors
+from dflash_convert import child, errors
 from dflash_convert.checkpoint import Reader, SourceTensor
 from dflash_convert.errors import DflashError, OutputError
 from dflash_convert.families.common import TensorPlan
@@ -193,11 +193,15 @@ def _run_workers(jobs: Sequence[Job], count: int, progress: Progress) -> None:
         waiting.put(job)
     fds = sorted({place.fd for job in jobs for place in job.places})
     done: queue.SimpleQueue[int | BaseException | None] = queue.SimpleQueue()
-    workers = [_start(fds) for _ in range(count)]
-    threads = [threading.Thread(target=_feed, args=(w, waiting, done), daemon=True) for w in workers]
+    workers: list[subprocess.Popen[str]] = []
+    threads: list[threading.Thread] = []
     try:
-        for thread in threads:
+        for _ in range(count):
+            workers.append(_start(fds))
+        for worker in workers:
+            thread = threading.Thread(target=_feed, args=(worker, waiting, done), daemon=True)
             thread.start()
+            threads.append(thread)
         running = count
         while running:
             event = done.get()
@@ -220,16 +224,15 @@ def _run_workers(jobs: Sequence[Job], count: int, progress: Progress) -> None:
 
 
 def _start(fds: list[int]) -> subprocess.Popen[str]:
-    root = str(Path(__file__).resolve().parent.parent)
-    path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH", "")) if p)
     return subprocess.Popen(
-        [sys.executable, "-m", "dflash_convert.encode"],
+        child.command("encode"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         pass_fds=fds,
         text=True,
         encoding="utf-8",
-        env={**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        start_new_session=True,  # Ctrl-C reaches this program alone, which then kills its workers
     )
 
 
@@ -318,8 +321,9 @@ def work(requests: IO[str], replies: IO[str]) -> None:
             os._exit(1)
 
 
-if __name__ == "__main__":
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; it kills its workers
+def main() -> None:
     work(sys.stdin, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

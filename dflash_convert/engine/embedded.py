@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from importlib import metadata, util
-from pathlib import Path
 
+from dflash_convert import child
 from dflash_convert.engine.trace import EngineInfo, Launch
 from dflash_convert.engine.worker import CONFIG
 from dflash_convert.errors import UsageError
@@ -18,11 +17,6 @@ SPEC_TYPES = {
     "draft-eagle3": "COMMON_SPECULATIVE_TYPE_DRAFT_EAGLE3",
     "draft-mtp": "COMMON_SPECULATIVE_TYPE_DRAFT_MTP",
 }
-# the child finds this package where the parent did, and nothing in the current directory
-BOOT = (
-    "import sys; sys.path[:] = [p for p in sys.path if p]; root = sys.argv[1];"
-    "root in sys.path or sys.path.append(root); from dflash_convert.engine.{module} import main; main()"
-)
 
 
 def installed() -> str | None:
@@ -61,10 +55,4 @@ def command(info: EngineInfo, launch: Launch, port: int, api_key: str) -> tuple[
         "port": port,
         "api_key": api_key,
     }
-    return child("worker"), {CONFIG: json.dumps(config)}
-
-
-def child(module: str) -> list[str]:
-    """A command that runs ``main`` of one of this package's modules in a fresh interpreter."""
-    root = Path(__file__).resolve().parents[2]
-    return [sys.executable, "-c", BOOT.format(module=module), str(root)]
+    return child.command("engine.worker"), {CONFIG: json.dumps(config)}

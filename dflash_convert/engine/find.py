@@ -8,6 +8,7 @@ import os
 import subprocess
 from collections.abc import Mapping
 
+from dflash_convert import child
 from dflash_convert.engine import embedded, external
 from dflash_convert.engine.failures import MISSING, OPTION, EngineRunError
 from dflash_convert.engine.trace import EngineInfo, Launch
@@ -81,7 +82,11 @@ def probe_package(info: EngineInfo) -> EngineInfo:
     """Import xllamacpp in a child, where a broken build can do no harm, and ask what it has."""
     try:
         done = subprocess.run(
-            embedded.child("probe"), capture_output=True, stdin=subprocess.DEVNULL, timeout=PROBE_TIMEOUT, check=False
+            child.command("engine.probe"),
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=PROBE_TIMEOUT,
+            check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:
         return dataclasses.replace(info, spec_types=(), problem=f"xllamacpp does not answer: {error}")

@@ -11,14 +11,13 @@ import json
 import os
 import secrets
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from dflash_convert import __version__
+from dflash_convert import __version__, child
 from dflash_convert.errors import InputError, OutputError
 from dflash_convert.release.facts import sha256_of
 from dflash_convert.release.plan import Job, Pair
@@ -53,7 +52,7 @@ class StepResult:
 
 def program(*arguments: str) -> list[str]:
     """A call of this program with the same Python, wherever it is installed."""
-    return [sys.executable, "-m", "dflash_convert", *arguments]
+    return child.command("cli", *arguments)
 
 
 def run_step(arguments: Sequence[str], say: Say) -> StepResult:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from dflash_convert import child
+
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
 def test_an_ended_proof_leaves_nothing(number: signal.Signals, fixtures: Path, tmp_path: Path) -> None:
@@ -48,7 +50,7 @@ def test_an_ended_proof_leaves_nothing(number: signal.Signals, fixtures: Path, t
 def test_a_worker_whose_parent_is_gone_ends_quietly() -> None:
     read, write = os.pipe()
     os.close(read)
-    command = [sys.executable, "-m", "dflash_convert.encode"]
+    command = child.command("encode")
     with os.fdopen(write, "wb") as gone:
         job = b'{"name": "x", "shape": [1, 1], "transform": "copy", "argument": 0, "scheme": "", "block": [0, 0], '
         job += (
