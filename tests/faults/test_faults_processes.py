@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -92,12 +93,11 @@ def names(directory: Path) -> list[str]:
 def workers_of(directory: Path) -> list[int]:
     """Processes that hold a file of ``directory`` open (Linux)."""
     found = []
-    for fd in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            if str(fd.readlink()).startswith(str(directory)) and int(fd.parts[2]) != os.getpid():
-                found.append(int(fd.parts[2]))
-        except OSError:
-            continue
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            links = [fd.readlink() for fd in (process / "fd").iterdir()]
+            if any(str(link).startswith(str(directory)) for link in links) and int(process.name) != os.getpid():
+                found.append(int(process.name))
     return found
 
 
