@@ -103,7 +103,7 @@ def peaks(root: int, known: dict[int, int]) -> None:
     while more := {pid for pid, parent in parents.items() if parent in wanted} - wanted:
         wanted |= more
     for pid in wanted & set(high):
-        known[pid] = high[pid]  # the kernel's own maximum; before its exec a child shows its parent's
+        known[pid] = high[pid] or known.get(pid, 0)  # an ended process shows none; before exec a child its parent's
 
 
 def convert(drafter: Path, target: Path, kind: str, output: Path, tell: Tell) -> float:
