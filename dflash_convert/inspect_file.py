@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dflash_convert.checkpoint import open_checkpoint, read_config
 from dflash_convert.container.reader import Gguf, open_gguf
-from dflash_convert.container.types import BLOCK, KV, TensorType, tensor_nbytes
+from dflash_convert.container.types import BLOCK, KV, TensorType, array_length, tensor_nbytes
 from dflash_convert.dialects import dialect_of
 from dflash_convert.errors import TokenizerError, UsageError
 from dflash_convert.families import describe, looks_like_target
@@ -155,7 +155,7 @@ def _tokenizer(values: Mapping[str, Any]) -> dict[str, Any] | None:
         "model": model,
         "pre": values.get("tokenizer.ggml.pre"),
         "pre_source": "the file",
-        "size": len(values.get("tokenizer.ggml.tokens") or ()),
+        "size": array_length(values.get("tokenizer.ggml.tokens")),
         "special": {kind: value for kind, value in special.items() if value is not None},
         "template_sha256": sha256(template.encode("utf-8", "surrogateescape")).hexdigest()
         if isinstance(template, str)

@@ -16,11 +16,11 @@ shares) plus one micro-batch, padded to 256; the drafter's context is the target
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dflash_convert.container.types import BLOCK, TensorType, tensor_nbytes
+from dflash_convert.container.types import BLOCK, TensorType, array_length, tensor_nbytes
 from dflash_convert.errors import ConfigError, ContainerError, UsageError
 from dflash_convert.hparams import MAX_LAYERS, Config
 from dflash_convert.notes import Note
@@ -272,10 +272,10 @@ def model_from_keys(
         window=window,
         hidden=read.integer("embedding_length"),
         feed_forward=max(feed_forward, default=0),
-        vocab=vocab or len(keys.get("tokenizer.ggml.tokens") or ()) or read.integer("vocab_size", 0),
+        vocab=vocab or array_length(keys.get("tokenizer.ggml.tokens")) or read.integer("vocab_size", 0),
         context_length=read.integer("context_length", 0),
         weights=None if tensors is None else weight_bytes(tensors),
-        taps=len(keys.get(f"{arch}.target_layers") or ()),
+        taps=array_length(keys.get(f"{arch}.target_layers")),
         notes=tuple(notes),
     )
 
@@ -301,7 +301,9 @@ class _Keys:
         value = self.value(name)
         if value is None or isinstance(value, int):
             return [self.integer(name, default)] * count
-        items = [int(v) for v in value]
+        if not isinstance(value, Sequence) or not all(isinstance(v, int) and v >= 0 for v in value):
+            raise ContainerError(f"key {self.arch}.{name} holds other things than whole numbers")
+        items = list(value)
         if len(items) < count:
             raise ContainerError(f"key {self.arch}.{name} has {len(items)} values for {count} layers")
         return items

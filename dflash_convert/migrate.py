@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dflash_convert.container.reader import Gguf, open_gguf
-from dflash_convert.container.types import KV, TensorType, ValueType, array, boolean, f32, string, u32
+from dflash_convert.container.types import KV, TensorType, ValueType, array, array_length, boolean, f32, string, u32
 from dflash_convert.container.writer import Entry, GgufOutput, check_output_path, check_space, layout
 from dflash_convert.dialects import Dialect, dialect_of
 from dflash_convert.errors import ContainerError, FamilyError, UsageError
@@ -357,7 +357,6 @@ def vocabulary_size(gguf: Gguf) -> int:
         for name, info in gguf.tensors.items():
             if name.endswith(part):
                 return int(info.shape[0])
-    tokens = gguf.keys.get("tokenizer.ggml.tokens")
-    if tokens is not None:
-        return len(tokens.value)
+    if tokens := array_length(gguf.get("tokenizer.ggml.tokens")):
+        return tokens
     raise ContainerError(f"{gguf.path.name}: says nowhere how many tokens its vocabulary has")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dflash_convert.checkpoint import Reader, open_checkpoint, read_config
 from dflash_convert.container.reader import Gguf, TensorInfo, open_gguf
-from dflash_convert.container.types import BLOCK, TensorType
+from dflash_convert.container.types import BLOCK, TensorType, array_length
 from dflash_convert.errors import UsageError, VerificationError
 from dflash_convert.families import describe
 from dflash_convert.families.common import Description, Overrides, TensorPlan
@@ -285,7 +285,7 @@ def add_fidelity(
     encoded = {result.path.name: drafter_from_gguf(result.path)}
     model = _small_target(target, target_gguf)
     if model is None or target is None:
-        tokens = len(open_gguf(result.path).get("tokenizer.ggml.tokens") or ())
+        tokens = array_length(open_gguf(result.path).get("tokenizer.ggml.tokens"))
         found = fidelity(source, encoded, random_contexts(source.hyper, tokens or source.hyper.mask_token + 1))
     else:
         found = fidelity(source, encoded, real_contexts(model, _prompts(target)), target=model)

@@ -149,6 +149,11 @@ class KV:
     item: ValueType | None = None
 
 
+def array_length(value: Any) -> int:
+    """Items of an array's value; 0 for a key that is absent or, in a damaged file, no array."""
+    return len(value) if isinstance(value, Sequence) and not isinstance(value, str) else 0
+
+
 def u32(name: str, value: int) -> KV:
     return KV(name, ValueType.UINT32, int(value))
 

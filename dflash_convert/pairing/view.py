@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dflash_convert.container.types import KV
+from dflash_convert.container.types import KV, ValueType
 from dflash_convert.errors import ContainerError
 
 Shape = tuple[int, ...]
@@ -159,6 +159,8 @@ def _array(source: str, keys: Mapping[str, KV], name: str) -> Any:
         return None
     if kv.item is None:
         raise ContainerError(f"{source}: key {name} is not an array")
+    if (kv.item is ValueType.STRING) is not name.endswith(".tokens"):
+        raise ContainerError(f"{source}: key {name} is an array of {kv.item.name}")
     return kv.value
 
 

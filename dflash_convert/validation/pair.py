@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dflash_convert.container.types import array_length
 from dflash_convert.errors import ContainerError, FamilyError, InputError
 from dflash_convert.validation.result import FileFacts
 
@@ -58,14 +59,13 @@ def read_pair(drafter: Path, target: Path) -> Pair:
         whole = spec_type == "draft-dspark" and draft.get("dflash.sample_from_anchor", True) is not False
         cap = max(block if whole else block - 1, 1)
     shards = target_shards(target, main)
-    tokens = main.keys.get("tokenizer.ggml.tokens")
     return Pair(
         drafter=_facts(draft, (drafter,), block, spec_type),
         target=_facts(main, shards, None, None),
         n_max_cap=cap,
         has_template=isinstance(main.get("tokenizer.chat_template"), str),
         trained_context=_integer(main, f"{main.architecture}.context_length"),
-        vocab_size=len(tokens.value) if tokens else None,
+        vocab_size=array_length(main.get("tokenizer.ggml.tokens")) or None,
     )
 
 

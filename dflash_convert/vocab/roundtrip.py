@@ -13,7 +13,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_convert.container.types import KV, TensorType, ValueType, array, f32, string, tensor_nbytes, u32
+from dflash_convert.container.types import (
+    KV,
+    TensorType,
+    ValueType,
+    array,
+    array_length,
+    f32,
+    string,
+    tensor_nbytes,
+    u32,
+)
 from dflash_convert.errors import TokenizerError
 from dflash_convert.vocab.tokens import SPACE_MARK
 
@@ -127,7 +137,7 @@ def round_trip(gguf: Path, target: Path, texts: Sequence[str], engine: EngineInf
 
     keys = [kv for name, kv in open_gguf(gguf).keys.items() if name.startswith("tokenizer.ggml.")]
     value = {kv.name: kv.value for kv in keys}
-    if "tokenizer.ggml.tokens" not in value:
+    if not array_length(value.get("tokenizer.ggml.tokens")):
         raise TokenizerError(f"{gguf}: no vocabulary in this file")
     add_bos = bool(value.get("tokenizer.ggml.add_bos_token", value.get("tokenizer.ggml.model") == "llama"))
     library = library_of(target, add_bos=add_bos, bos=value.get("tokenizer.ggml.bos_token_id"))
