@@ -18,9 +18,9 @@ from typing import Any
 from dflash_convert.errors import CheckpointError, ConfigError
 
 INDEX = "model.safetensors.index.json"
-MAX_HEADER = 32_000_000  # bytes; the format allows 100 MB, the largest in the field (92,000 experts) needs 12 MB
-MAX_JSON = 64_000_000  # bytes; the largest file read this way is Gemma's tokenizer.json, 33 MB
-MAX_ITEMS = 4_000_000  # lists, objects and commas, which bound what parsing allocates; Gemma's tokenizer has 2 million
+MAX_HEADER = 32_000_000  # bytes; the format allows 100 MB, a file of 92,000 tensors would need 12 MB
+MAX_JSON = 64_000_000  # bytes; gpt-oss' tokenizer.json has 28 MB
+MAX_ITEMS = 4_000_000  # lists, objects and commas, which bound what parsing allocates; Gemma 4's tokenizer.json has 1.8 million
 MAX_DIMS = 8
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 MAX_FILE_NAME = 255  # bytes

@@ -14,7 +14,7 @@ from dflash_convert.checkpoint import has_half_character
 from dflash_convert.errors import TokenizerError
 
 MAX_BYTES = 128 << 20  # the largest tokenizer.json in the field is 35 MB
-MAX_ITEMS = 8_000_000  # lists, objects and commas, which bound what parsing allocates; Gemma's has 2 million
+MAX_ITEMS = 8_000_000  # lists, objects and commas, which bound what parsing allocates; Gemma 4's has 1.8 million
 EXPECTED = "tokenizer.json, tokenizer.model, tekken.json, *.tiktoken, tiktoken.model, or vocab.json with merges.txt"
 LFS = b"version https://git-lfs.github.com/spec/"
 

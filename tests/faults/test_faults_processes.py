@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from fault_points import COUNTS
 
-KILLS = int(os.environ.get("DFLASH_KILLS", "12"))
+KILLS = int(os.environ.get("DFLASH_KILLS", "10"))
 NOBODY = 65534
 COMMAND = [sys.executable, "-m", "dflash_convert"]
 HIDDEN, FFN, LAYERS = 384, 1024, 8
