@@ -20,7 +20,8 @@ from dflash_convert.errors import CheckpointError, ConfigError
 INDEX = "model.safetensors.index.json"
 MAX_HEADER = 32_000_000  # bytes; the format allows 100 MB, a file of 92,000 tensors would need 12 MB
 MAX_JSON = 64_000_000  # bytes; gpt-oss' tokenizer.json has 28 MB
-MAX_ITEMS = 4_000_000  # lists, objects and commas, which bound what parsing allocates; Gemma 4's tokenizer.json has 1.8 million
+# lists, objects and commas, which bound what parsing allocates; Gemma 4's tokenizer.json has 1.8 million
+MAX_ITEMS = 4_000_000
 MAX_DIMS = 8
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 MAX_FILE_NAME = 255  # bytes
