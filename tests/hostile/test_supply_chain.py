@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 # the first version without the known vulnerability, of everything that this project asks for
 FIXED_IN = {
+    "distributed": "2026.1",  # CVE-2026-23528
     "numpy": "1.22.0",  # CVE-2021-41496
     "sentencepiece": "0.2.1",  # CVE-2026-1260
     "tqdm": "4.66.3",  # CVE-2024-34062
