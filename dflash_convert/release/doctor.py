@@ -31,7 +31,7 @@ NEEDED = {
 }
 OPTIONAL = {
     "xllamacpp": ("2026.10.11549", "engine", "validate without a llama-server"),
-    "distributed": ("2024.8", "cluster", "batch --scheduler"),
+    "distributed": ("2026.1", "cluster", "batch --scheduler"),
 }
 DRAFTING = ("draft-dflash", "draft-dspark", "draft-eagle3")
 LOW_SPACE = 5 * 10**9  # bytes; the published drafters have 0.5 to 4 GB, and a conversion needs its output beside
