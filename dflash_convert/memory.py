@@ -9,6 +9,10 @@ the attention masks), which gives that run's drafter 519.50 MiB (519.50 on the d
 host). The target's depend on graph details and on the build; they carry the largest uncertainty. With flash
 attention off (-fa off) the score matrices come on top.
 
+Newer builds sample drafts where the drafter runs (--spec-draft-backend-sampling, on by default in b11434; the
+published run's b9850 did not), for which its graph holds the logits twice. Qwen3-8B's shapes, 152k tokens, on an
+H200 with b11434: 610.08 MiB allocated, 602.08 planned. CUDA itself took another 600 MiB there.
+
 Rules, from llama.cpp b11434: the context is padded to 256 cells; with ``-np auto`` four slots share one cache,
 with an explicit ``-np N`` each slot has its own share; a window cache holds window x slots (x 1 for own
 shares) plus one micro-batch, padded to 256; the drafter's context is the target's.
@@ -58,6 +62,7 @@ class Model:
     weights: int | None = None
     taps: int = 0
     notes: tuple[Note, ...] = ()
+    own_selector: bool = False  # DFlash2 chooses its drafts inside its graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +95,12 @@ class Part:
     compute: int
     compute_host: int
     taps_host: int = 0
+    sampling: int = 0
 
     @property
     def total(self) -> int:
-        return (self.weights or 0) + self.kv + self.window_kv + self.compute + self.compute_host + self.taps_host
+        buffers = self.compute + self.sampling + self.compute_host + self.taps_host
+        return (self.weights or 0) + self.kv + self.window_kv + buffers
 
     def json(self) -> dict[str, float | None]:
         return {
@@ -101,6 +108,7 @@ class Part:
             "kv_mib": mib(self.kv),
             "swa_kv_mib": mib(self.window_kv),
             "compute_mib": mib(self.compute),
+            "sampling_mib": mib(self.sampling),
             "compute_host_mib": mib(self.compute_host),
             "taps_host_mib": mib(self.taps_host),
             "total_mib": mib(self.total),
@@ -144,6 +152,8 @@ def plan_memory(drafter: Model, target: Model | None, request: Request) -> Memor
     notes.append(Note("info", "compute buffers are estimates (flash attention on); weights and caches are exact"))
     unified = request.parallel is None
     draft_part = _part(drafter, request, (request.draft_cache_k, request.draft_cache_v), request.micro_batch)
+    if not drafter.own_selector:
+        draft_part = replace(draft_part, sampling=(request.micro_batch + 1) * drafter.vocab * 4)
     target_part = None
     if target is not None:
         # the server asks for the logits of the last token and of every draft, slot by slot
@@ -277,6 +287,7 @@ def model_from_keys(
         weights=None if tensors is None else weight_bytes(tensors),
         taps=array_length(keys.get(f"{arch}.target_layers")),
         notes=tuple(notes),
+        own_selector=read.integer("selector_rank", 0) > 0,
     )
 
 

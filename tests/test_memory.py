@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,22 @@ def test_published_compute_buffers_of_the_drafter_are_near() -> None:
     part = published()["drafter"]
     assert part["compute_mib"] == pytest.approx(519.50, abs=0.01)
     assert part["compute_host_mib"] == pytest.approx(176.02, abs=0.05)
+
+
+def test_drafts_are_sampled_from_a_second_copy_of_the_logits() -> None:
+    """Allocated by llama.cpp b11434 for 151936 tokens: 297.75 MiB, then 595.08 (H = 256) and 610.08 (H = 4096)."""
+    small = {**DRAFTER, "hidden_size": 256, "intermediate_size": 512, "vocab_size": 151936, "layer_types": None}
+    part = plan_memory(drafter_from_config({**small, "use_sliding_window": False}), None, Request(8192)).json()["drafter"]
+    assert part is not None
+    assert part["compute_mib"] == pytest.approx(297.75, abs=1)
+    assert part["compute_mib"] + part["sampling_mib"] == pytest.approx(595.08, abs=1)  # type: ignore[operator]
+
+
+def test_dflash2_selects_its_drafts_itself() -> None:
+    drafter = drafter_from_config(DRAFTER)
+    chosen = plan_memory(dataclasses.replace(drafter, own_selector=True), None, Request(CONTEXT))
+    plain = plan_memory(drafter, None, Request(CONTEXT))
+    assert (chosen.drafter.sampling, plain.drafter.total - chosen.drafter.total) == (0, plain.drafter.sampling)
 
 
 def test_explicit_slots_have_their_own_windows() -> None:

@@ -245,6 +245,7 @@ def memory(extras: Extras) -> str:
         ("KV cache", "kv_mib"),
         ("sliding-window KV cache", "swa_kv_mib"),
         ("compute (estimate)", "compute_mib"),
+        ("draft sampling (estimate)", "sampling_mib"),
         ("compute, host (estimate)", "compute_host_mib"),
         ("tapped hidden states, host", "taps_host_mib"),
         ("total", "total_mib"),
