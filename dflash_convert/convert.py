@@ -16,8 +16,8 @@ from dflash_convert.container.types import KV, ValueType, array, string
 from dflash_convert.container.writer import GgufOutput, check_output_path, check_space, layout, make_parent
 from dflash_convert.encode import Place, make_jobs, run_jobs
 from dflash_convert.errors import ConfigError, UsageError
-from dflash_convert.families import describe, refuse_target
 from dflash_convert.families.common import Description, Overrides
+from dflash_convert.families.detect import describe, refuse_target
 from dflash_convert.metadata import general_keys
 from dflash_convert.naming import default_name
 from dflash_convert.notes import Note

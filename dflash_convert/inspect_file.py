@@ -12,8 +12,8 @@ from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import BLOCK, KV, TensorType, array_length, tensor_nbytes
 from dflash_convert.dialects import dialect_of
 from dflash_convert.errors import TokenizerError, UsageError
-from dflash_convert.families import describe, looks_like_target
 from dflash_convert.families.common import Description, Overrides
+from dflash_convert.families.detect import describe, looks_like_target
 from dflash_convert.hparams import architectures
 from dflash_convert.notes import Note
 from dflash_convert.pairing.architectures import BY_CLASS, DIALECTS, DRAFTERS, LAST_LAYER, TAPPABLE

@@ -57,7 +57,7 @@ def reader() -> Callable[[bytes], object]:
 
     from dflash_convert.checkpoint import Checkpoint, open_checkpoint, parse_json, read_json
     from dflash_convert.container.writer import layout
-    from dflash_convert.families import describe
+    from dflash_convert.families.detect import describe
     from dflash_convert.plan import TypeOptions, plan_file
 
     root = scratch()

@@ -12,6 +12,7 @@ from dflash_convert.container.reader import open_gguf
 from dflash_convert.container.types import TensorType
 from dflash_convert.errors import ConfigError, ContainerError, UsageError
 from dflash_convert.memory import (
+    MIB,
     Request,
     drafter_from_config,
     model_from_keys,
@@ -81,7 +82,9 @@ def test_published_compute_buffers_of_the_drafter_are_near() -> None:
 def test_drafts_are_sampled_from_a_second_copy_of_the_logits() -> None:
     """Allocated by llama.cpp b11434 for 151936 tokens: 297.75 MiB, then 595.08 (H = 256) and 610.08 (H = 4096)."""
     small = {**DRAFTER, "hidden_size": 256, "intermediate_size": 512, "vocab_size": 151936, "layer_types": None}
-    part = plan_memory(drafter_from_config({**small, "use_sliding_window": False}), None, Request(8192)).json()["drafter"]
+    part = plan_memory(drafter_from_config({**small, "use_sliding_window": False}), None, Request(8192)).json()[
+        "drafter"
+    ]
     assert part is not None
     assert part["compute_mib"] == pytest.approx(297.75, abs=1)
     assert part["compute_mib"] + part["sampling_mib"] == pytest.approx(595.08, abs=1)  # type: ignore[operator]

@@ -166,7 +166,7 @@ def _resolve(role: str, spec: str, quiet: bool) -> tuple[Source, Resolved]:
 
 def _not_a_target(directory: Path) -> None:
     from dflash_convert.checkpoint import read_config
-    from dflash_convert.families import refuse_target
+    from dflash_convert.families.detect import refuse_target
 
     refuse_target(read_config(directory), directory.name)
 

@@ -70,8 +70,8 @@ def _largest_id(gguf: Gguf) -> int | None:
 def drafter_directory(path: Path, target: Mapping[str, Any], target_directory: Path | None = None) -> DrafterView:
     """A checkpoint as it would be converted; what stops the conversion becomes ``problem``."""
     from dflash_convert.checkpoint import open_checkpoint
-    from dflash_convert.families import describe
     from dflash_convert.families.common import Description, Overrides
+    from dflash_convert.families.detect import describe
 
     checkpoint = open_checkpoint(path)
     try:

@@ -18,8 +18,8 @@ from dflash_convert.checkpoint import Checkpoint, Reader, open_checkpoint
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import KV
 from dflash_convert.errors import FamilyError
-from dflash_convert.families import describe
 from dflash_convert.families.common import Description, TensorPlan, normalize
+from dflash_convert.families.detect import describe
 from dflash_convert.hparams import Config, architectures
 from dflash_convert.reference.drafter import Drafter
 from dflash_convert.reference.hyper import DrafterHyper, TargetHyper, drafter_hyper, target_hyper

@@ -11,8 +11,8 @@ import make_checkpoints as mk
 import pytest
 from family_cases import Make, Read
 
-from dflash_convert import families
 from dflash_convert.errors import FamilyError
+from dflash_convert.families import detect
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "adding-a-family.md"
 
@@ -30,7 +30,7 @@ def example() -> tuple[Any, mk.Case]:
 
 def test_the_example_is_a_family(example: tuple[Any, mk.Case], read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     module, case = example
-    monkeypatch.setattr(families, "FAMILIES", (*families.FAMILIES, module))
+    monkeypatch.setattr(detect, "FAMILIES", (*detect.FAMILIES, module))
     found = read(case)
     assert found.taps == (2, 3, 4)
     plain = read("dflash")

@@ -17,8 +17,8 @@ from dflash_convert import convert
 from dflash_convert.checkpoint import open_checkpoint, read_config
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.errors import CheckpointError, ConfigError, DflashError, FamilyError, TokenizerError
-from dflash_convert.families import describe
 from dflash_convert.families.common import Description, Overrides
+from dflash_convert.families.detect import describe
 from dflash_convert.vocab import load_vocabulary
 
 

@@ -1,0 +1,107 @@
+"""Which family a checkpoint is, and what llama.cpp needs of it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from dflash_convert.checkpoint import Checkpoint
+from dflash_convert.errors import FamilyError
+from dflash_convert.families import deepseek_v4, dflash, eagle3, gemma4_assistant, gemma4_dspark, refused
+from dflash_convert.families.common import Description, Overrides, plain_weights
+from dflash_convert.hparams import Config, architectures
+from dflash_convert.notes import Note
+
+
+class Family(Protocol):
+    """A module of this package: the architecture strings it reads, and how."""
+
+    ARCHITECTURES: tuple[str, ...]
+
+    def describe(self, checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overrides) -> Description: ...
+
+
+FAMILIES: tuple[Family, ...] = (dflash, gemma4_dspark, deepseek_v4, eagle3, gemma4_assistant)
+KNOWN = tuple(name for family in FAMILIES for name in family.ARCHITECTURES)
+DRAFTER_FIELDS = ("dflash_config", "target_layer_ids", "aux_hidden_state_layer_ids", "speculators_model_type")
+
+
+def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overrides | None = None) -> Description:
+    """Find the family and let it read the checkpoint; FamilyError when none fits.
+
+    ``target`` is the target's config.json, ``overrides`` what the caller says instead of the drafter's.
+    """
+    overrides = overrides or Overrides()
+    refuse_target(checkpoint.config, checkpoint.directory.name)
+    names = architectures(checkpoint.config)
+    refused.refuse(names, Config(checkpoint.config), plain_weights(checkpoint.tensors))
+    for family in FAMILIES:
+        if any(name in family.ARCHITECTURES for name in names):
+            return family.describe(checkpoint, target, overrides)
+    found = _by_content(checkpoint, names)
+    if found is None:
+        raise unknown_family(checkpoint, names)
+    family, why = found
+    description = family.describe(checkpoint, target, overrides)
+    return _with_note(description, Note("derived", f"{description.family}: {why}"))
+
+
+def _by_content(checkpoint: Checkpoint, names: list[str]) -> tuple[Family, str] | None:
+    """Checkpoints without an architecture string, and EAGLE-3 heads under their backbone's."""
+    config, tensors = checkpoint.config, checkpoint.tensors
+    if eagle3.looks_like(config, tensors):
+        return eagle3, "draft_vocab_size and a single layer with its own fc"
+    if deepseek_v4.matches(Config(config)):
+        return deepseek_v4, "a DeepSeek-V4 checkpoint with dspark fields; its stages mtp.N are the drafter"
+    if names:
+        return None
+    if config.get("speculators_model_type") in ("dflash", "dspark", "dflash2") or "dflash_config" in config:
+        return dflash, "config.json has no architectures, but a drafter's fields"
+    bare = {name.removeprefix("model.") for name in tensors}
+    if {"fc.weight", "hidden_norm.weight"} <= bare and any(field in config for field in DRAFTER_FIELDS):
+        return dflash, "config.json has no architectures, but taps and a feature fusion"
+    return None
+
+
+def _with_note(description: Description, note: Note) -> Description:
+    from dataclasses import replace
+
+    return replace(description, notes=(note, *description.notes))
+
+
+def refuse_target(config: Mapping[str, Any], name: str) -> None:
+    """FamilyError when ``config`` is a target's: known from config.json alone, before any weight is fetched or read."""
+    if looks_like_target(config):
+        shown = architectures(config)[0]
+        raise FamilyError(
+            f"{name}: {shown} is a {model_name(shown)} target model, not a DFlash drafter; did you swap the arguments?",
+            tip="dflash-convert DRAFTER --target-model-dir TARGET",
+        )
+
+
+def unknown_family(checkpoint: Checkpoint, names: list[str]) -> FamilyError:
+    shown = names[0] if names else "no architecture"
+    close = difflib.get_close_matches(shown, KNOWN, n=1, cutoff=0.0)
+    return FamilyError(
+        f"config.json: architecture {shown} is not a known drafter" + (f", the nearest is {close[0]}" if close else ""),
+        tip="known: " + ", ".join(KNOWN),
+    )
+
+
+def looks_like_target(config: Mapping[str, Any]) -> bool:
+    """A causal or conditional-generation model without a drafter's architecture string or fields."""
+    names = architectures(config)
+    if any(name in KNOWN or name in refused.ARCHITECTURES for name in names):
+        return False
+    return any(n.endswith(("ForCausalLM", "ForConditionalGeneration")) for n in names) and not any(
+        field in DRAFTER_FIELDS or field == "draft_vocab_size" or field.startswith("dspark_") for field in config
+    )
+
+
+def model_name(architecture: str) -> str:
+    """'Gemma4ForConditionalGeneration' -> 'Gemma 4'."""
+    stem = architecture.split("For")[0]
+    letters = stem.rstrip("0123456789_")
+    digits = stem[len(letters) :].strip("_").replace("_", ".")
+    return f"{letters} {digits}".strip()
