@@ -14,7 +14,7 @@ from dflash_convert import __version__
 from dflash_convert.checkpoint import Checkpoint, open_checkpoint, read_config
 from dflash_convert.container.types import KV, ValueType, array, string
 from dflash_convert.container.writer import GgufOutput, check_output_path, check_space, layout, make_parent
-from dflash_convert.encode import Place, make_jobs, run_jobs
+from dflash_convert.encode import Place, make_jobs
 from dflash_convert.errors import ConfigError, UsageError
 from dflash_convert.families.common import Description, Overrides
 from dflash_convert.families.detect import describe, refuse_target
@@ -22,6 +22,7 @@ from dflash_convert.metadata import general_keys
 from dflash_convert.naming import default_name
 from dflash_convert.notes import Note
 from dflash_convert.plan import FilePlan, TypeOptions, notes_of, plan_file, resolve_outtype
+from dflash_convert.workers import Pool, run_jobs
 
 if TYPE_CHECKING:
     from dflash_convert.vocab import Vocabulary
@@ -176,8 +177,12 @@ def write(
     force: bool = False,
     threads: int | None = None,
     progress: Callable[[int], None] = lambda _: None,
+    pool: Pool | None = None,
 ) -> list[Written]:
-    """Write every output in one pass over the weights; on an error each path is as it was or complete."""
+    """Write every output in one pass over the weights; on an error each path is as it was or complete.
+
+    ``pool``: workers that were started earlier; without one, they are started here if the work is worth it.
+    """
     begin = time.monotonic()
     inputs = [conversion.checkpoint.directory / "config.json", *conversion.checkpoint.files]
     for path in paths:
@@ -196,7 +201,7 @@ def write(
         for plan in conversion.description.tensors:
             places = [Place(o.fileno(), o.offset(plan.name), k[plan.name]) for o, k in zip(outputs, kinds, strict=True)]
             jobs += make_jobs(plan, tuple(places), conversion.imatrix)
-        run_jobs(jobs, threads, progress)
+        run_jobs(jobs, threads, progress, pool)
         for output in outputs:
             output.finish()
         for output in outputs:

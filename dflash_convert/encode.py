@@ -1,4 +1,4 @@
-"""Encode planned tensors into their places: in this process when small, else in worker processes.
+"""Encode planned tensors into their places, here or as a worker process of :mod:`dflash_convert.workers`.
 
 Every place is known before the work starts, so a worker reads its rows, encodes them for each output and
 writes them where they belong; no tensor data crosses between processes.
@@ -9,25 +9,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import queue
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Sequence
+import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from dflash_convert import child, errors
+from dflash_convert import errors
 from dflash_convert.checkpoint import Reader, SourceTensor
 from dflash_convert.errors import DflashError, OutputError
 from dflash_convert.families.common import TensorPlan
 
 JOB_ELEMENTS = 1 << 23  # work of tens of milliseconds: long against a round trip, short against the whole
-SMALL = 1 << 25  # elements below which starting workers costs more than it saves
 CHUNK = 1 << 18
-
-Progress = Callable[[int], None]
+MAX_FDS = 250  # that one message can carry
 
 
 @dataclass(frozen=True)
@@ -175,112 +169,6 @@ def start_writeback(fd: int, offset: int, nbytes: int) -> None:
             os.posix_fadvise(fd, offset, nbytes, os.POSIX_FADV_DONTNEED)
 
 
-def run_jobs(jobs: Sequence[Job], threads: int | None, progress: Progress) -> None:
-    """Run all jobs; ``progress`` receives the elements done.  The first error stops everything."""
-    cores = os.cpu_count() or 1
-    workers = min(threads or cores, max(2, cores), len(jobs))
-    if workers <= 1 or (threads is None and sum(job.elements for job in jobs) < SMALL):
-        _run_here(jobs, progress)
-        return
-    local = [job for job in jobs if job.plan.constant is not None]
-    _run_here(local, progress)
-    _run_workers([job for job in jobs if job.plan.constant is None], workers, progress)
-
-
-def _run_here(jobs: Sequence[Job], progress: Progress) -> None:
-    encoders = Encoders()
-    try:
-        for job in jobs:
-            encoders.run(job)
-            progress(job.elements)
-    finally:
-        encoders.close()
-
-
-def _run_workers(jobs: Sequence[Job], count: int, progress: Progress) -> None:
-    waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
-    for job in jobs:
-        waiting.put(job)
-    fds = sorted({place.fd for job in jobs for place in job.places})
-    done: queue.SimpleQueue[int | BaseException | None] = queue.SimpleQueue()
-    workers: list[subprocess.Popen[str]] = []
-    threads: list[threading.Thread] = []
-    try:
-        for _ in range(count):
-            workers.append(_start(fds))
-        for worker in workers:
-            thread = threading.Thread(target=_feed, args=(worker, waiting, done), daemon=True)
-            thread.start()
-            threads.append(thread)
-        running = count
-        while running:
-            event = done.get()
-            if event is None:
-                running -= 1
-            elif isinstance(event, BaseException):
-                raise event
-            else:
-                progress(event)
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.wait()
-        for thread in threads:
-            thread.join()
-        for worker in workers:
-            for pipe in (worker.stdin, worker.stdout):
-                if pipe:
-                    pipe.close()
-
-
-def _start(fds: list[int]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        child.command("encode"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        pass_fds=fds,
-        text=True,
-        encoding="utf-8",
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-        start_new_session=True,  # Ctrl-C reaches this program alone, which then kills its workers
-    )
-
-
-def _feed(
-    worker: subprocess.Popen[str],
-    waiting: queue.SimpleQueue[Job],
-    done: queue.SimpleQueue[int | BaseException | None],
-) -> None:
-    """Give one worker a job at a time until none is left."""
-    try:
-        while True:
-            try:
-                job = waiting.get_nowait()
-            except queue.Empty:
-                break
-            reply = _ask(worker, job)
-            if "error" in reply:
-                kind = getattr(errors, reply["error"], DflashError)
-                done.put(kind(reply["message"], tip=reply["tip"]))
-                break
-            done.put(job.elements)
-    except (OSError, ValueError) as error:
-        done.put(DflashError(f"a worker process ended unexpectedly ({error})"))
-    done.put(None)
-
-
-def _ask(worker: subprocess.Popen[str], job: Job) -> dict[str, Any]:
-    if worker.stdin is None or worker.stdout is None:
-        raise ValueError("no pipe")
-    worker.stdin.write(json.dumps(job_to_json(job)) + "\n")
-    worker.stdin.flush()
-    line = worker.stdout.readline()
-    if not line:
-        raise ValueError(f"exit status {worker.wait()}")
-    reply: dict[str, Any] = json.loads(line)
-    return reply
-
-
 def job_to_json(job: Job) -> dict[str, Any]:
     plan = job.plan
     return {
@@ -297,7 +185,8 @@ def job_to_json(job: Job) -> dict[str, Any]:
     }
 
 
-def job_from_json(data: dict[str, Any]) -> Job:
+def job_from_json(data: dict[str, Any], fds: dict[int, int]) -> Job:
+    """``fds``: the sender's descriptor numbers to this process's own."""
     sources = tuple(
         SourceTensor(name, Path(file), dtype, tuple(shape), offset, nbytes)
         for name, file, dtype, shape, offset, nbytes in data["sources"]
@@ -312,27 +201,34 @@ def job_from_json(data: dict[str, Any]) -> Job:
         block=tuple(data["block"]),
     )
     start, stop = data["rows"]
-    return Job(plan, start, stop, tuple(Place(*place) for place in data["places"]), data["imatrix"])
+    places = tuple(Place(fds[fd], offset, kind) for fd, offset, kind in data["places"])
+    return Job(plan, start, stop, places, data["imatrix"])
 
 
-def work(requests: IO[str], replies: IO[str]) -> None:
-    """A worker's life: one JSON job a line, one JSON reply a line, until the input ends."""
+def work(link: socket.socket) -> None:
+    """A worker's life: the outputs, then one JSON job a line, one JSON reply a line, until the parent is gone."""
+    message, received, _, _ = socket.recv_fds(link, 1 << 16, MAX_FDS)
+    if not message:
+        return
+    fds = dict(zip(json.loads(message), received, strict=True))
     encoders = Encoders()
-    for line in requests:
-        try:
-            encoders.run(job_from_json(json.loads(line)))
-            reply: dict[str, Any] = {"ok": True}
-        except DflashError as error:
-            reply = {"error": type(error).__name__, "message": str(error), "tip": error.tip}
-        try:
-            replies.write(json.dumps(reply) + "\n")
-            replies.flush()
-        except BrokenPipeError:  # the parent was killed: there is nobody to tell
-            os._exit(1)
+    try:
+        link.sendall(b"{}\n")
+        for line in link.makefile(encoding="utf-8"):
+            reply: dict[str, Any] = {}
+            try:
+                encoders.run(job_from_json(json.loads(line), fds))
+            except DflashError as error:
+                reply = {"error": type(error).__name__, "message": str(error), "tip": error.tip}
+            link.sendall((json.dumps(reply) + "\n").encode())
+    except OSError:  # the parent was killed: there is nobody to tell
+        return
 
 
 def main() -> None:
-    work(sys.stdin, sys.stdout)
+    import quant  # noqa: F401  ahead of the first job, while the parent still reads
+
+    work(socket.socket(fileno=0))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from dflash_convert.container.reader import open_gguf
 from dflash_convert.container.types import TensorType
 from dflash_convert.errors import ConfigError, ContainerError, UsageError
 from dflash_convert.memory import (
-    MIB,
     Request,
     drafter_from_config,
     model_from_keys,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +22,10 @@ from dflash_convert.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from dflash_convert.convert import Conversion, Source, Written
+    from dflash_convert.convert import Conversion, Options, Source, Written
     from dflash_convert.hub import Resolved
     from dflash_convert.prove import Proof
+    from dflash_convert.workers import Pool
 
 
 @click.command("convert")
@@ -88,6 +90,25 @@ def command(drafter: str, target: str | None, **given: Any) -> None:
         plain=given["plain"],
         overrides=given["overrides"],
     )
+    with _early_pool(drafter_source.path, given) as pool:
+        _convert(drafter_source, target_source, options, given, pool)
+
+
+def _early_pool(drafter: Path, given: dict[str, Any]) -> AbstractContextManager[Pool | None]:
+    """Workers that start while the tokenizer is read, for a conversion that will want them."""
+    from dflash_convert.workers import Pool, pool_size
+
+    weights = sum(file.stat().st_size for file in drafter.glob("*.safetensors")) // 2
+    count = 0 if given["dry_run"] else pool_size(given["threads"], weights)
+    return Pool(count) if count else nullcontext()
+
+
+def _convert(
+    drafter_source: Source, target_source: Source, options: Options, given: dict[str, Any], pool: Pool | None
+) -> None:
+    from dflash_convert import convert
+
+    quiet = given["quiet"]
     conversion = convert.prepare(drafter_source, target_source, options)
     paths = convert.output_paths(conversion, given["output"])
     _show_findings(conversion, paths[0], target_source, quiet)
@@ -99,12 +120,12 @@ def command(drafter: str, target: str | None, **given: Any) -> None:
         from dflash_convert.prove import unproved
 
         with unproved(paths, force=given["force"], keep_failed=given["keep_failed"]) as hidden:
-            written = _write(conversion, hidden, given)
+            written = _write(conversion, hidden, given, pool)
             for one, final in zip(written, paths, strict=True):
                 proofs.append(_prove(one, final, drafter_source, target_source, given))
         written = [replace(one, path=path) for one, path in zip(written, paths, strict=True)]
     else:
-        written = _write(conversion, paths, given)
+        written = _write(conversion, paths, given, pool)
     _summary(conversion, written, given["validate"], quiet)
     if given["as_json"]:
         results = [_result(one) for one in written]
@@ -180,7 +201,7 @@ def _proposed_target(drafter: str) -> str | None:
     return proposed_target(read_config(directory)) if (directory / "config.json").is_file() else None
 
 
-def _write(conversion: Conversion, paths: list[Path], given: dict[str, Any]) -> list[Written]:
+def _write(conversion: Conversion, paths: list[Path], given: dict[str, Any], pool: Pool | None) -> list[Written]:
     from tqdm import tqdm
 
     from dflash_convert.convert import write
@@ -188,7 +209,7 @@ def _write(conversion: Conversion, paths: list[Path], given: dict[str, Any]) -> 
     total = sum(t.shape[-1] * max(1, _rows(t.shape)) for t in conversion.description.tensors)
     show = progress_wanted(given["quiet"])
     with tqdm(total=total, unit=" weights", unit_scale=True, disable=not show, desc="converting") as bar:
-        return write(conversion, paths, force=given["force"], threads=given["threads"], progress=bar.update)
+        return write(conversion, paths, force=given["force"], threads=given["threads"], progress=bar.update, pool=pool)
 
 
 def _rows(shape: tuple[int, ...]) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -47,14 +47,18 @@ def test_an_ended_proof_leaves_nothing(number: signal.Signals, fixtures: Path, t
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_worker_whose_parent_is_gone_ends_quietly() -> None:
-    read, write = os.pipe()
-    os.close(read)
-    command = child.command("encode")
-    with os.fdopen(write, "wb") as gone:
-        job = b'{"name": "x", "shape": [1, 1], "transform": "copy", "argument": 0, "scheme": "", "block": [0, 0], '
-        job += (
-            b'"sources": [["x", "/nonexistent", "F32", [1, 1], 0, 4]], "rows": [0, 1], "imatrix": "", "places": []}\n'
-        )
-        ended = subprocess.run(command, input=job, stdout=gone, stderr=subprocess.PIPE, timeout=60, check=False)
-    assert (ended.returncode, ended.stderr) == (1, b"")
+@pytest.mark.parametrize("when", ["before the outputs", "before a job", "during a job"])
+def test_a_worker_whose_parent_is_gone_ends_quietly(when: str) -> None:
+    job = b'{"name": "x", "shape": [1, 1], "transform": "copy", "argument": 0, "scheme": "", "block": [0, 0], '
+    job += b'"sources": [["x", "/nonexistent", "F32", [1, 1], 0, 4]], "rows": [0, 1], "imatrix": "", "places": []}\n'
+    ours, theirs = socket.socketpair()
+    worker = subprocess.Popen(child.command("encode"), stdin=theirs.fileno(), stderr=subprocess.PIPE)
+    theirs.close()
+    with ours:
+        if when != "before the outputs":
+            socket.send_fds(ours, [b"[0]"], [0])
+            assert ours.recv(100) == b"{}\n"
+        if when == "during a job":
+            ours.sendall(job)
+    assert worker.communicate(timeout=60)[1] == b""
+    assert worker.returncode == 0

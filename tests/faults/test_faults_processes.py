@@ -126,7 +126,7 @@ def test_kill_at_random_moments(command: list[str], expected: tuple[str, float],
         else:  # from the moment the output is open to the moment it is published
             while not workers_of(tmp_path) and process.poll() is None:
                 time.sleep(0.002)
-            time.sleep(dice.uniform(0, 0.4) * seconds)
+            time.sleep(dice.uniform(0, 0.2) * seconds)
         process.kill()
         status = process.wait()
         killed += status == -signal.SIGKILL
