@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= out
 
-.PHONY: demo test lint format faults limits fuzz audit bench clean
+.PHONY: demo test lint format faults limits fuzz audit hardware clean
 .PHONY: convert quantize check verify validate package release FORCE
 
 $(BIN)/dflash-convert: pyproject.toml
@@ -58,6 +58,11 @@ fuzz: $(BIN)/dflash-convert
 audit: $(BIN)/dflash-convert
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
 	$(BIN)/python -m pip_audit --strict --progress-spinner off --no-deps --disable-pip -r constraints.txt
+
+# The trained pair and every family in a llama-server of yours, on its GPU if it has one.
+hardware: $(BIN)/dflash-convert
+	DFLASH_LLAMA_SERVER=$(LLAMA_SERVER) $(BIN)/python -m pytest \
+		tests/validate/test_validate_hardware.py tests/families/test_families_run.py
 
 # Pipeline: convert -> quantize -> check, verify, validate -> package -> release, each target with all before it.
 #   DRAFTER, TARGET   directories or Hub ids     TARGET_NAME  the target's name in file names

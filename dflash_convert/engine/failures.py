@@ -45,6 +45,10 @@ def _cause(kind: str, pattern: str, message: str, tip: str | None = None) -> Cau
 
 
 _SMALLER = "use a smaller --ctx-size, fewer layers on the GPU (--n-gpu-layers) or another device"
+_SAME_DEVICE = (
+    "a drafter that borrows the target's embeddings or head must sit where they do: "
+    "leave --spec-draft-device out, or name the target's device"
+)
 
 # in order: the first that matches anywhere in the log is the reason
 CAUSES = (
@@ -70,6 +74,12 @@ CAUSES = (
     ),
     _cause(
         CRASH,
+        r"pre-allocated tensor \((?P<what>[^)\n]+)\) in a buffer \((?P<where>[^)\n]+)\) that cannot run",
+        "llama.cpp needs {what} on the device of the drafter, and it lies on {where}",
+        _SAME_DEVICE,
+    ),
+    _cause(
+        CRASH,
         r"GGML_ASSERT\((?P<what>[^\n]*(?:split|meta)[^\n]*)\) failed",
         "llama.cpp stopped at its assertion {what}",
         "a drafter's head split over several GPUs is known to do this: use -sm layer or a newer build",
@@ -78,7 +88,7 @@ CAUSES = (
         CRASH,
         r"GGML_ASSERT\((?P<what>[^\n]*(?:buffer|backend|device)[^\n]*)\) failed",
         "llama.cpp stopped at its assertion {what}",
-        "a drafter that borrows the target's head must sit on the same device: try --spec-draft-device",
+        _SAME_DEVICE,
     ),
     _cause(CRASH, r"GGML_ASSERT\((?P<what>[^\n]*)\) failed", "llama.cpp stopped at its assertion {what}"),
     _cause(

@@ -42,6 +42,11 @@ LINES = [
         failures.CRASH,
         "layer that the drafter taps",
     ),
+    (
+        "ggml-backend.cpp:1081: pre-allocated tensor (output.weight) in a buffer (CUDA0) that cannot run the operation",
+        failures.CRASH,
+        "needs output.weight on the device of the drafter, and it lies on CUDA0",
+    ),
     ('x.cpp:1: GGML_ASSERT(n > 0 && "no rows") failed', failures.CRASH, 'assertion n > 0 && "no rows" (here)'),
     ("x.cpp:1: GGML_ASSERT(a == b) failed", failures.CRASH, "a == b"),
 ]

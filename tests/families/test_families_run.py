@@ -1,7 +1,11 @@
-"""Each family runs: a random target and a random drafter of every dialect draft in llama.cpp without an error."""
+"""Each family runs: a random target and a random drafter of every dialect draft in llama.cpp without an error.
+
+In the embedded one, or in the llama-server that DFLASH_LLAMA_SERVER names (``make hardware``).
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,13 +14,16 @@ from make_checkpoints import CASES
 from make_target import write_target
 
 from dflash_convert import convert
-from dflash_convert.engine import embedded, session
+from dflash_convert.engine import embedded, find, session
 from dflash_convert.engine.trace import Launch, Request
 from dflash_convert.naming import SPEC_TYPE, prefix_of
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.skipif(embedded.installed() is None, reason="needs xllamacpp"),
+    pytest.mark.skipif(
+        not os.environ.get("DFLASH_LLAMA_SERVER") and embedded.installed() is None,
+        reason="needs xllamacpp or DFLASH_LLAMA_SERVER",
+    ),
 ]
 PROMPT = tuple(range(40, 60))
 
@@ -36,10 +43,8 @@ def test_llama_cpp_loads_and_drafts(name: str, case_dir: Make, targets: dict[str
     path = convert.write(conversion, [tmp_path / "drafter.gguf"], threads=1)[0].path
     spec = SPEC_TYPE[prefix_of(conversion.description.family)]
     target = targets["gemma4" if conversion.description.architecture == "gemma4-assistant" else "qwen3"]
-    info = embedded.info()
-    assert info is not None
     launch = Launch(target, path, spec_type=spec, n_max=4, ctx_size=256, threads=1, verbosity=4)
-    with session.start(info, launch) as engine:
+    with session.start(find.choose(None, launch), launch) as engine:
         trace = engine.complete(Request(PROMPT, 16, ignore_eos=True))
     assert len(trace.tokens) == 16
     assert trace.drafted > 0

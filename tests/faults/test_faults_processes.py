@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ import pytest
 from fault_points import COUNTS
 
 KILLS = int(os.environ.get("DFLASH_KILLS", "10"))
-NOBODY = 65534
 COMMAND = [sys.executable, "-m", "dflash_convert"]
 HIDDEN, FFN, LAYERS = 384, 1024, 8
 
@@ -185,41 +185,19 @@ def test_file_size_limit(share: float, command: list[str], tmp_path: Path, draft
     assert "ulimit -f" in done.stderr
 
 
-def unprivileged() -> dict[str, Any]:
-    """Arguments for subprocess that drop root's right to write anywhere; skips when that user cannot run Python."""
-    if os.geteuid() != 0:
-        return {}
-    user: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-    try:
-        if run([sys.executable, "-c", "import dflash_convert, numpy"], **user).returncode == 0:
-            return user
-    except PermissionError:
-        pass
-    pytest.skip("runs as root, and an unprivileged user cannot run this Python")
-
-
-def test_read_only_directory(fixtures: Path, tmp_path: Path) -> None:
+def test_read_only_directory(unprivileged: Callable[[], None], fixtures: Path, tmp_path: Path) -> None:
     """Told in one sentence, before the work."""
     closed = tmp_path / "closed"
     closed.mkdir()
     closed.chmod(0o555)
-    reach = [p for p in closed.parents if p.stat().st_uid == os.geteuid() and not p.stat().st_mode & 0o001]
-    modes = [p.stat().st_mode for p in reach]
-    for path in reach:
-        path.chmod(0o755)
-    try:
-        user = unprivileged()
-        pair = fixtures / "tiny-js"
-        args = [str(pair / "drafter"), "--target-model-dir", str(pair / "target"), "-o", str(closed / "x.gguf")]
-        done = run([*COMMAND, *args], **user)
-        assert (done.returncode, names(closed)) == (9, [])
-        assert "cannot be written: Permission denied" in done.stderr
-        assert "TIP" in done.stderr
-        closed.chmod(0o777)  # the same call succeeds where writing is allowed
-        assert run([*COMMAND, *args], **user).returncode == 0
-    finally:
-        for path, mode in zip(reach, modes, strict=True):
-            path.chmod(mode)
+    pair = fixtures / "tiny-js"
+    args = [str(pair / "drafter"), "--target-model-dir", str(pair / "target"), "-o", str(closed / "x.gguf")]
+    done = run([*COMMAND, *args], preexec_fn=unprivileged)
+    assert (done.returncode, names(closed)) == (9, [])
+    assert "cannot be written: Permission denied" in done.stderr
+    assert "TIP" in done.stderr
+    closed.chmod(0o755)  # the same call succeeds where writing is allowed
+    assert run([*COMMAND, *args], preexec_fn=unprivileged).returncode == 0
 
 
 @pytest.mark.parametrize("place", ["/proc", "/dev/full", "/dev/null", "/dev/null/x.gguf"])

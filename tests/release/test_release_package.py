@@ -6,10 +6,11 @@ import configparser
 import dataclasses
 import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -343,14 +344,14 @@ def test_leftovers_of_a_killed_run_go(ggufs: list[Path], tmp_path: Path) -> None
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_unwritable_place(ggufs: list[Path], tmp_path: Path) -> None:
-    tmp_path.chmod(0o555)
-    try:
-        with pytest.raises(OutputError, match="not writable"):
-            build_package(ggufs, tmp_path / "out")
-    finally:
-        tmp_path.chmod(0o755)
+def test_unwritable_place(unprivileged: Callable[[], None], ggufs: list[Path], tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    closed.chmod(0o555)
+    command = [sys.executable, "-m", "dflash_convert", "package", *map(str, ggufs), "--out", str(closed / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=unprivileged, check=False)
+    assert (done.returncode, list(closed.iterdir())) == (9, [])
+    assert "not writable" in done.stderr
 
 
 def test_reproducible(ggufs: list[Path], target_gguf: Path, tmp_path: Path) -> None:
