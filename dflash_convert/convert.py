@@ -161,7 +161,14 @@ def output_paths(conversion: Conversion, output: Path | None) -> list[Path]:
     """
     if output is None:
         return conversion.default_paths(Path())
-    if output.is_dir() or (output.suffix != ".gguf" and not output.exists()):
+    if output.is_dir():
+        return conversion.default_paths(output)
+    if output.suffix != ".gguf" and not output.exists():
+        if output.suffix[1:].isalpha():
+            raise UsageError(
+                f"{output} is neither a directory nor the name of a GGUF",
+                tip=f"end the name in .gguf; if a directory is meant, create it first: mkdir {output}",
+            )
         return conversion.default_paths(output)
     if len(conversion.files) > 1:
         raise UsageError(

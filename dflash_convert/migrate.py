@@ -13,7 +13,7 @@ import numpy as np
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import KV, TensorType, ValueType, array, array_length, boolean, f32, string, u32
 from dflash_convert.container.writer import Entry, GgufOutput, check_output_path, check_space, layout
-from dflash_convert.dialects import Dialect, dialect_of
+from dflash_convert.dialects import BY_ARCHITECTURE, Dialect, dialect_of
 from dflash_convert.errors import ContainerError, FamilyError, UsageError
 from dflash_convert.families.backbone import ARCH, REQUIRED
 from dflash_convert.families.common import Overrides, TensorPlan, require
@@ -127,7 +127,9 @@ def plan_migration(gguf: Gguf, vocabulary: Sequence[KV] | None, overrides: Overr
     if dialect is None:
         raise UsageError(
             f"{gguf.path.name}: architecture {gguf.architecture!r} is no fork's dialect; there is nothing to rewrite",
-            tip="its taps count layer inputs already: a second shift would spoil them",
+            tip="its taps count layer inputs already: a second shift would spoil them"
+            if gguf.architecture == "dflash"
+            else "migrate takes a drafter in a fork's dialect: " + ", ".join(BY_ARCHITECTURE),
         )
     if dialect.obstacle:
         raise FamilyError(f"{gguf.path.name}: {dialect.name} ({dialect.runtimes}): {dialect.obstacle}")

@@ -169,6 +169,12 @@ def typed_by_recipe(
     except QuantError as error:
         tip = "--imatrix FILE gives them" if "importance weights" in str(error) else None
         raise UsageError(f"{outtype}: {error}", tip=tip) from None
+    for pattern, asked in options.overrides:
+        if not any(re.search(pattern.lower(), plan.name) for plan in ordered):
+            raise UsageError(
+                f"--tensor-type {pattern}={asked}: no tensor has such a name",
+                tip=f"names are like {ordered[-1].name}; --dry-run of convert lists them",
+            )
     typed, fallbacks = [], []
     for plan, decision in zip(ordered, decisions, strict=True):
         fixed = base_type(plan)

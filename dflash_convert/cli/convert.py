@@ -113,7 +113,7 @@ def _convert(
     paths = convert.output_paths(conversion, given["output"])
     _show_findings(conversion, paths[0], target_source, quiet)
     if given["dry_run"]:
-        _print_plan(conversion, paths, given["as_json"])
+        _print_plan(conversion, paths, given)
         return
     proofs: list[Proof] = []
     if given["validate"]:
@@ -260,7 +260,7 @@ def _result(one: Written) -> dict[str, Any]:
     }
 
 
-def _print_plan(conversion: Conversion, paths: list[Path], as_json: bool) -> None:
+def _print_plan(conversion: Conversion, paths: list[Path], given: dict[str, Any]) -> None:
     from dflash_convert.container.writer import layout
     from dflash_convert.plan import plan_to_json, shown_value
 
@@ -268,16 +268,17 @@ def _print_plan(conversion: Conversion, paths: list[Path], as_json: bool) -> Non
     for plan, path in zip(conversion.files, paths, strict=True):
         size = layout(plan.keys, plan.entries).size
         plans.append(plan_to_json(plan, size - plan.padded_bytes) | {"path": str(path)})
-        if as_json:
+        if given["as_json"]:
             continue
         echo(f"{path}  {plan.outtype}  {size} bytes")
         for kv in plan.keys:
-            echo(f"  {kv.name} = {shown_value(kv)}")
+            value = shown_value(kv)
+            echo(f"  {kv.name} = {ascii(value)[1:-1] if isinstance(value, str) and not value.isprintable() else value}")
         for tensor, kind in plan.tensors:
             shape = " x ".join(map(str, tensor.shape))
             source = ", ".join(s.name for s in tensor.sources) or tensor.transform
             echo(f"  {tensor.name:<36} {kind.name:<6} {shape:<16} <- {source}")
-    if as_json:
+    if given["as_json"]:
         click.echo(json.dumps(plans, indent=1, ensure_ascii=False))
     else:
-        show_notes(conversion.notes)
+        show_notes(conversion.notes, quiet=given["quiet"])

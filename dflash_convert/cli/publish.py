@@ -46,8 +46,8 @@ def command(directory: Path, repository: str, **given: Any) -> None:
             progress=bar.update,
         )
     show_notes(done.notes, quiet=quiet)
-    for name in done.uploaded:
-        say(f"  {'would upload' if given['dry_run'] else 'uploaded'}: {name}", quiet=quiet)
+    for name in done.uploaded if done.commit else ():
+        say(f"  uploaded: {name}", quiet=quiet)
     for name in done.skipped:
         say(f"  already there: {name}", quiet=quiet)
     if given["as_json"]:

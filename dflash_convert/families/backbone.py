@@ -70,6 +70,7 @@ UNCLAIMED = (
     ("confidence_head", "its dflash graph reads a confidence head only beside a Markov head"),
     ("log_snr", "its DSpark head has no noise-level embedding"),
 )
+LAYER_KINDS = ("full_attention", "sliding_attention")
 ACTIVATIONS = {"silu": None, "swish": None, "gelu": "gelu", "gelu_pytorch_tanh": "gelu_pytorch_tanh"}
 
 
@@ -221,6 +222,12 @@ def activation_keys(config: Config, notes: list[Note]) -> list[KV]:
 def sliding_layers(config: Config, layers: int, notes: list[Note]) -> list[bool]:
     """Which layers have a window: layer_types count unless use_sliding_window is explicitly false."""
     kinds = config.strings("layer_types")
+    for kind in (kinds or [])[:layers]:
+        if kind not in LAYER_KINDS:
+            raise FamilyError(
+                f"{config.file}: layer_types holds {kind!r}, and llama.cpp's dflash graph has only "
+                + " and ".join(LAYER_KINDS)
+            )
     wanted = config.boolean("use_sliding_window")
     window = config.integer("dflash_config.swa_window_size", "sliding_window", low=0) or 0
     if config.boolean("dflash_config.use_swa") is True:

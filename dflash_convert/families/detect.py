@@ -70,13 +70,15 @@ def _with_note(description: Description, note: Note) -> Description:
     return replace(description, notes=(note, *description.notes))
 
 
-def refuse_target(config: Mapping[str, Any], name: str) -> None:
+def refuse_target(
+    config: Mapping[str, Any], name: str, usage: str = "dflash-convert DRAFTER --target-model-dir TARGET"
+) -> None:
     """FamilyError when ``config`` is a target's: known from config.json alone, before any weight is fetched or read."""
     if looks_like_target(config):
         shown = architectures(config)[0]
         raise FamilyError(
             f"{name}: {shown} is a {model_name(shown)} target model, not a DFlash drafter; did you swap the arguments?",
-            tip="dflash-convert DRAFTER --target-model-dir TARGET",
+            tip=usage,
         )
 
 

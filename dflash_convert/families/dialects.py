@@ -86,7 +86,8 @@ def read_mask(config: Config, target: Config, vocab: int, overrides: Overrides, 
             notes.append(Note("derived", f"mask token id {mask} of {text!r} from the target's tokenizer"))
     mask = config.need(mask, "dflash_config.mask_token_id", tip="--mask-token-id N gives it")
     if mask >= vocab:
-        raise ConfigError(f"{config.file}: mask_token_id {mask} is outside the vocabulary of {vocab}")
+        where = f"{config.file}: mask_token_id" if overrides.mask_token_id is None else "--mask-token-id"
+        raise ConfigError(f"{where} {mask} is outside the vocabulary of {vocab}")
     for field in ("eos_token_id", "pad_token_id"):
         value = target.fields.get(field)
         if mask in (value if isinstance(value, list) else [value]):
@@ -101,6 +102,7 @@ def read_taps(
 
     ``aux_hidden_state_layer_ids`` and ``eagle_aux_hidden_state_layer_ids`` count layer inputs already.
     """
+    where = f"{config.file}: target_layer_ids" if overrides.taps is None else "--taps"
     if overrides.taps is not None:
         taps = [i + 1 for i in overrides.taps]
     else:
@@ -113,10 +115,10 @@ def read_taps(
         else:
             taps = _derived_taps(config, target, weights, hidden, notes)
     if len(set(taps)) != len(taps) or min(taps) < 0:
-        raise ConfigError(f"{config.file}: target_layer_ids {[t - 1 for t in taps]} are not distinct layers")
+        raise ConfigError(f"{where} {[t - 1 for t in taps]} are not distinct layers")
     if taps != sorted(taps):
         notes.append(Note("warning", f"taps {[t - 1 for t in taps]} are not in ascending order; the order is kept"))
-    _check_fc(config, weights, hidden, taps)
+    _check_fc(config, weights, hidden, taps, where)
     _check_depth(config, target, taps, notes)
     return taps
 
@@ -160,7 +162,7 @@ def _derived_taps(
     return [i + 1 for i in outputs]
 
 
-def _check_fc(config: Config, weights: Sequence[Weight], hidden: int, taps: Sequence[int]) -> None:
+def _check_fc(config: Config, weights: Sequence[Weight], hidden: int, taps: Sequence[int], where: str) -> None:
     """The loader wants [hidden, taps x hidden]; a target of another width cannot be expressed."""
     columns = fc_columns(weights)
     if columns is None or columns == len(taps) * hidden:
@@ -172,7 +174,7 @@ def _check_fc(config: Config, weights: Sequence[Weight], hidden: int, taps: Sequ
             f"is {hidden}; llama.cpp's dflash needs the two to be equal"
         )
     raise ConfigError(
-        f"{config.file}: target_layer_ids names {len(taps)} taps, but fc.weight is made for {columns / hidden:g}",
+        f"{where} names {len(taps)} taps, but fc.weight is made for {columns / hidden:g}",
         tip="--taps gives the right list",
     )
 

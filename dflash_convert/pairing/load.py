@@ -17,7 +17,11 @@ MAX_D2T = 1 << 24  # entries; a reduced vocabulary is smaller than a vocabulary
 
 def open_pair(drafter: Path, target: Path) -> tuple[DrafterView, TargetView]:
     """Both sides; InputError for a file that cannot be read at all, UsageError for a path that is neither."""
+    from dflash_convert.checkpoint import read_config
+    from dflash_convert.families.detect import refuse_target
+
     if drafter.is_dir():
+        refuse_target(read_config(drafter), drafter.name, "dflash-convert check DRAFTER TARGET")
         target_view, config = _target(target)
         return drafter_directory(drafter, config, target if target.is_dir() else None), target_view
     return drafter_gguf(open_gguf(_file(drafter))), _target(target)[0]

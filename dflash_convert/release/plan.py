@@ -27,6 +27,7 @@ from typing import Any
 
 from dflash_convert.errors import ConfigError, UsageError
 from dflash_convert.release.manifest import plain_name
+from quant.recipe import FTYPES
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -156,6 +157,9 @@ def _pair(where: str, base: Path, table: Mapping[str, Any]) -> Pair:
             values[key] = str(base / values[key])
     if not values["types"]:
         raise ConfigError(f"{where} has no types", tip='for example types = ["Q8_0"]')
+    for name in values["types"]:
+        if name not in (*FTYPES, "AUTO"):
+            raise ConfigError(f"{where}: {name} is not an output type", tip="known: " + ", ".join(FTYPES))
     if values["validate"] and not values["target_gguf"]:
         raise ConfigError(f"{where} has validate, but no target_gguf to validate with")
     values["name"] = values["name"] or values["target_name"] or Path(values["target"].partition("@")[0]).name

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_convert.container.types import array_length
+from dflash_convert.dialects import BY_ARCHITECTURE
 from dflash_convert.errors import ContainerError, FamilyError, InputError
 from dflash_convert.validation.result import FileFacts
 
@@ -16,14 +17,13 @@ if TYPE_CHECKING:
     from dflash_convert.container.reader import Gguf
 
 SHARD = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")
-SWAPPED = "usage: dflash-convert validate DRAFTER.gguf TARGET.gguf; were the two swapped?"
+SWAPPED = "were drafter and target swapped?"
 # general.file_type, as in llama.h (LLAMA_FTYPE_MOSTLY_*)
 FILE_TYPES = {
     **{0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S"},
     **{12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K"},
     **{25: "IQ4_NL", 30: "IQ4_XS", 32: "BF16", 38: "MXFP4_MOE"},
 }
-DIALECTS = ("dflash-draft", "dflash_draft", "dspark", "gemma4-dflash-draft")
 CHUNK = 1 << 22
 DIRECTORY = "convert the drafter with: dflash-convert DRAFTER --target-model-dir TARGET; take the target as a GGUF"
 
@@ -78,7 +78,7 @@ def drafting_method(draft: Gguf, path: Path) -> str:
         return "draft-eagle3"
     if any(".nextn.eh_proj." in name for name in draft.tensors):
         return "draft-mtp"
-    if architecture in DIALECTS:
+    if architecture in BY_ARCHITECTURE:
         tip = "rewrite it with: dflash-convert migrate OLD.gguf NEW.gguf"
         raise FamilyError(f"{path} is a drafter in a fork's dialect ({architecture}), not llama.cpp's", tip=tip)
     raise FamilyError(f"{path} is a {architecture or 'nameless'} model, not a drafter", tip=SWAPPED)

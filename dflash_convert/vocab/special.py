@@ -64,7 +64,7 @@ def read_specials(sources: SpecialSources, size: int, *, strict: bool = True) ->
     if sources.config:
         for kind in kinds:
             _add_flag(found, kind, config.get(f"add_{kind}_token"))
-            name = content(config.get(f"{kind}_token"))
+            name = _text(config, kind)
             _put(
                 found,
                 kind,
@@ -84,6 +84,17 @@ def read_specials(sources: SpecialSources, size: int, *, strict: bool = True) ->
             )
         _put(found, kind, value, size, strict, "config.json")
     return found
+
+
+def _text(config: Mapping[str, Any], kind: str) -> str | None:
+    value = config.get(f"{kind}_token")
+    text = content(value)
+    if text is None and value is not None and value is not False:
+        raise TokenizerError(
+            f"tokenizer_config.json: {kind}_token is {value!r:.60}, expected a token's text",
+            tip="Write the token's text, or null if there is none.",
+        )
+    return text
 
 
 def _put(found: Specials, kind: str, value: object, size: int, strict: bool, source: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dflash_convert.container.types import KV, ValueType, array, string
+from dflash_convert.errors import TokenizerError
 from dflash_convert.notes import Note
 from dflash_convert.vocab.files import TokenizerFiles
 
@@ -19,8 +20,8 @@ def find_template(files: TokenizerFiles, config: dict[str, Any], *, plain: bool)
     and so does ``plain``.
     """
     found = [(source, template) for source, template in _sources(files) if template is not None]
-    inline = config.get("chat_template")
-    if isinstance(inline, (str, list)):
+    inline = _template(config, "tokenizer_config.json")
+    if inline is not None:
         found.insert(0 if plain else len(found), ("tokenizer_config.json", inline))
     if not found or (plain and not config):
         return None, []
@@ -44,9 +45,18 @@ def _sources(files: TokenizerFiles) -> list[tuple[str, Template | None]]:
         named = [{"name": path.stem, "template": files.text(f"additional_chat_templates/{path.name}")} for path in more]
         found.append(("chat_template.jinja", [{"name": "default", "template": text}, *named] if named else text))
     if files.has("chat_template.json"):
-        value = files.json("chat_template.json").get("chat_template")
-        found.append(("chat_template.json", value if isinstance(value, (str, list)) else None))
+        found.append(("chat_template.json", _template(files.json("chat_template.json"), "chat_template.json")))
     return found
+
+
+def _template(config: dict[str, Any], source: str) -> Template | None:
+    value = config.get("chat_template")
+    if value is None or isinstance(value, (str, list)):
+        return value
+    raise TokenizerError(
+        f"{source}: chat_template is {value!r:.60}, expected text or a list of named templates",
+        tip="Write the template's text, or leave the field out.",
+    )
 
 
 def default_template(template: Template | None) -> str | None:

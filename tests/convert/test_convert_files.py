@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from dflash_convert.cli import cli
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.convert import Options, Source
 from dflash_convert.errors import CheckpointError, ConfigError, OutputError, UsageError
+from dflash_convert.plan import TypeOptions
 
 
 @pytest.fixture
@@ -188,3 +191,45 @@ def test_errors_name_the_output_type_and_the_value(pair: tuple[Source, Source], 
     (tmp_path / "d" / "config.json").write_text(json.dumps(config | {"rope_theta": -5, "rope_parameters": None}))
     with pytest.raises(ConfigError, match=r"rope_theta is -5\.0, expected a positive number"):
         convert.prepare(Source(tmp_path / "d"), pair[1], Options())
+
+
+def test_a_pattern_that_matches_nothing_is_an_error(pair: tuple[Source, Source]) -> None:
+    types = TypeOptions(overrides=(("attn_x", "Q8_0"),))
+    with pytest.raises(UsageError, match="--tensor-type attn_x=Q8_0: no tensor has such a name"):
+        convert.prepare(*pair, Options(outtypes=("q4_0",), types=types))
+
+
+def test_a_name_with_another_ending_is_no_directory(pair: tuple[Source, Source], tmp_path: Path) -> None:
+    conversion = convert.prepare(*pair, Options())
+    with pytest.raises(UsageError, match="neither a directory nor the name of a GGUF"):
+        convert.output_paths(conversion, tmp_path / "drafter.bin")
+    (tmp_path / "drafter.bin").mkdir()
+    for name in ("drafter.bin", "v1.0", "plain"):
+        assert convert.output_paths(conversion, tmp_path / name)[0].parent == tmp_path / name
+
+
+def test_a_dry_run_gives_every_key_one_line_and_minds_quiet(fixtures: Path, tmp_path: Path) -> None:
+    base = (fixtures / "tiny-js" / "drafter", "--target-model-dir", fixtures / "tiny-js" / "target")
+    planned = run(*base, "-o", tmp_path / "a.gguf", "--dry-run", "-q")
+    assert planned.exit_code == 0
+    assert planned.stderr == ""
+    lines = planned.stdout.splitlines()[1:]
+    assert all(" = " in line or " <- " in line for line in lines)
+    assert any(line.startswith("  tokenizer.chat_template = ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--mask-token-id", "99999", "--mask-token-id 99999 is outside the vocabulary of 512"),
+        ("--taps", "1,1,3", "--taps [1, 1, 3] are not distinct layers"),
+        ("--taps", "1,3", "--taps names 2 taps, but fc.weight is made for 3"),
+    ],
+)
+def test_a_wrong_option_is_named_not_the_config(fixtures: Path, option: str, value: str, message: str) -> None:
+    pair = fixtures / "tiny-js"
+    command = [sys.executable, "-m", "dflash_convert", pair / "drafter", "--target-model-dir", pair / "target"]
+    done = subprocess.run([*command, "--dry-run", option, value], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert message in done.stderr
+    assert "config.json" not in done.stderr

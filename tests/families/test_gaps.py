@@ -133,6 +133,12 @@ def test_g07_sliding_layer_types_count_unless_switched_off(read: Read, key: Key)
     assert "use_sliding_window is false" in texts(off, "info")
 
 
+def test_g07_other_kinds_of_layers_are_refused(read: Read) -> None:
+    kinds = ["full_attention", "chunked_attention"]
+    with pytest.raises(FamilyError, match="layer_types holds 'chunked_attention'"):
+        read(mk.Case(mk.contract(layer_types=kinds), mk.backbone()))
+
+
 def test_g08_mixed_causality_is_said_and_no_key_is_written(read: Read, key: Key) -> None:
     kinds: mk.Config = {
         "layer_types": ["sliding_attention", "full_attention"],

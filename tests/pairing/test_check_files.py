@@ -116,3 +116,11 @@ def test_a_map_beyond_the_target_is_read_from_the_file(drafter_gguf: Path, targe
     write_gguf(tmp_path / "dflash-target-F32.gguf", list(gguf.keys.values()), tensors)
     (finding,) = check(*open_pair(tmp_path / "dflash-target-F32.gguf", target_gguf))
     assert (finding.name, finding.drafter, finding.target) == ("reduced-vocabulary", "d2t names token 563", 512)
+
+
+def test_swapped_directories_are_recognised(fixtures: Path) -> None:
+    pair = fixtures / "tiny-js"
+    done = run(pair / "target", pair / "drafter")
+    assert done.returncode == 3
+    assert "is a Qwen 3 target model, not a DFlash drafter; did you swap the arguments?" in done.stderr
+    assert "dflash-convert check DRAFTER TARGET" in done.stderr

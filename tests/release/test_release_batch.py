@@ -60,6 +60,7 @@ def artefacts(out: Path) -> dict[str, bytes]:
         ("[[pair]]\ntarget='t'\ntypes=['F16']", "pair 1 has no drafter"),
         ("[[pair]]\ndrafter='d'\ntarget='t'", "has no types"),
         ("[[pair]]\ndrafter='d'\ntarget='t'\ntypes='Q8_0'", "types must be a list of texts"),
+        ("[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['Q9_9']", "Q9_9 is not an output type"),
         ("[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']\nn_max='7'", "n_max is '7', which is not a number"),
         ("[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']\nn_max=true", "n_max is True"),
         ("[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']\nn_max=0", "n_max must be at least 1"),
@@ -182,13 +183,14 @@ def test_one_failure_does_not_stop_the_rest(program: Callable[..., Done], releas
     broken.mkdir()
     (broken / "config.json").write_text("{")
     path = release(["Q8_0"], top="")
+    # Q2_K_S needs importance weights, which nobody gives
     text = path.read_text() + f'[[pair]]\nname = "bad"\ndrafter = "{broken}"\ntarget = "{broken}"\n'
-    path.write_text(text.replace("types = ['Q8_0']", "types = ['Q9_9', 'Q8_0']"))
+    path.write_text(text.replace("types = ['Q8_0']", "types = ['Q2_K_S', 'Q8_0']"))
     done = program("batch", path, "--json")
     summary = json.loads(done.out)
     found = {j["name"]: (j["status"], j["step"], j["exit_code"]) for j in summary["jobs"]}
     assert found["tiny/Q8_0"] == ("done", None, 0)
-    assert found["tiny/Q9_9"] == ("failed", "convert", 2)
+    assert found["tiny/Q2_K_S"] == ("failed", "convert", 2)
     assert found["bad/Q8_0"] == ("failed", "convert", 3)
     assert [p["status"] for p in summary["packages"]] == ["blocked", "blocked"]
     assert done.code == summary["exit_code"] == 3

@@ -91,6 +91,12 @@ def test_dry_run_makes_no_connection(program: Callable[..., Done], package: Path
     assert done.out.split() == ORDER
 
 
+def test_a_name_that_is_no_repository(program: Callable[..., Done], package: Path) -> None:
+    done = program("publish", package, "no such name!")
+    assert done.code == 2
+    assert "repositories are named like" in done.err
+
+
 def test_refuses_a_damaged_package(publish: Any, hub: UploadHub, package: Path) -> None:
     with (package / WEIGHTS[0]).open("ab") as file:
         file.write(b"\0")

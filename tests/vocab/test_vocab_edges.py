@@ -101,6 +101,18 @@ def test_two_texts_for_one_id(base: Path, tmp_path: Path) -> None:
         load(base, tmp_path, tokenizer=with_added(base, entry(321, "<other>")))
 
 
+@pytest.mark.parametrize("value", [5, True, ["</s>"], {"text": "</s>"}])
+def test_a_special_token_that_is_no_text(base: Path, tmp_path: Path, value: object) -> None:
+    with pytest.raises(TokenizerError, match=r"tokenizer_config\.json: eos_token is .*, expected a token's text"):
+        load(base, tmp_path, tokenizer_config={"eos_token": value})
+
+
+@pytest.mark.parametrize("value", [5, {"default": "x"}, True])
+def test_a_chat_template_that_is_no_text(base: Path, tmp_path: Path, value: object) -> None:
+    with pytest.raises(TokenizerError, match=r"tokenizer_config\.json: chat_template is .*, expected text or a list"):
+        load(base, tmp_path, tokenizer_config={"chat_template": value})
+
+
 def test_two_ids_for_one_text(base: Path, tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="'a' is token 97 in the vocabulary, but added as token 330"):
         load(base, tmp_path, tokenizer=with_added(base, entry(330, "a")))
