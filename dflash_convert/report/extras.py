@@ -60,7 +60,8 @@ def type_rows(path: Path) -> tuple[TypeRow, ...]:
 
 def _memory(result: ValidationResult) -> MemoryPlan:
     from dflash_convert.container.reader import open_gguf
-    from dflash_convert.memory import Request, model_from_keys, plan_memory
+    from dflash_convert.memory import Request, plan_memory
+    from dflash_convert.memory_models import model_from_keys
 
     models = []
     for side in (result.drafter, result.target):

@@ -18,7 +18,7 @@ from dflash_convert.checkpoint import Reader
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.encode import Job, job_from_json, job_to_json
 from dflash_convert.errors import CheckpointError, ConfigError, DflashError, FamilyError, UsageError
-from dflash_convert.memory import model_from_keys
+from dflash_convert.memory_models import model_from_keys
 from dflash_convert.pairing import check, open_pair
 from dflash_convert.plan import TypeOptions
 from dflash_convert.quantize import plan_quantize

@@ -13,7 +13,8 @@ from dflash_convert.container.types import ValueType, array, u32
 from dflash_convert.engine import embedded, session
 from dflash_convert.engine.trace import Launch
 from dflash_convert.families.common import Description
-from dflash_convert.memory import MIB, Model, Request, model_from_keys, plan_memory
+from dflash_convert.memory import MIB, Model, Request, plan_memory
+from dflash_convert.memory_models import model_from_keys
 from dflash_convert.reference.load import DrafterSource
 
 pytestmark = [

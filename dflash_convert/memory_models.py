@@ -1,0 +1,207 @@
+"""What the memory plan must know of a drafter or target: from a GGUF's keys, or from config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dflash_convert.container.types import TensorType, array_length, tensor_nbytes
+from dflash_convert.errors import ConfigError, ContainerError
+from dflash_convert.hparams import MAX_LAYERS, Config
+from dflash_convert.memory import CacheLayer, Model
+from dflash_convert.notes import Note
+
+# architectures whose GGUF has no per-layer pattern: every n-th layer is full (the runtime's own constants)
+FIXED_PATTERN = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4}
+LINEAR_NOTE = Note("info", "linear-attention layers keep a small state of fixed size, which is not counted")
+
+
+def weight_bytes(tensors: Iterable[tuple[tuple[int, ...], TensorType]]) -> int:
+    """Bytes of (shape, type) pairs, shapes with the row last."""
+    return sum(tensor_nbytes(kind, shape) for shape, kind in tensors)
+
+
+def model_from_keys(
+    keys: Mapping[str, Any], tensors: Iterable[tuple[tuple[int, ...], TensorType]] | None = None, vocab: int = 0
+) -> Model:
+    """From plain key values (a GGUF's or a plan's) and, for the weights, (shape, type) of every tensor.
+
+    ``vocab`` is the number of tokens; 0 takes the length of ``tokenizer.ggml.tokens``. ContainerError for missing
+    keys. Layers of other kinds than attention (state-space, linear attention) hold no cells; a note says so.
+    """
+    arch = keys.get("general.architecture")
+    read = _Keys(keys, arch if isinstance(arch, str) else "")
+    count = read.integer("block_count")
+    window = read.integer("attention.sliding_window", 0)
+    notes: list[Note] = []
+    pattern = _pattern(read, count, window, notes)
+    cached = count - read.integer("attention.shared_kv_layers", 0)
+    every = read.integer("full_attention_interval", 1)
+    if every > 1:
+        notes.append(LINEAR_NOTE)
+    layers = [_layer(read, i, pattern[i]) for i in range(cached) if (i + 1) % every == 0]
+    feed_forward = read.per_layer("feed_forward_length", count, 0)
+    return Model(
+        layers=tuple(layers),
+        window=window,
+        hidden=read.integer("embedding_length"),
+        feed_forward=max(feed_forward, default=0),
+        vocab=vocab or array_length(keys.get("tokenizer.ggml.tokens")) or read.integer("vocab_size", 0),
+        context_length=read.integer("context_length", 0),
+        weights=None if tensors is None else weight_bytes(tensors),
+        taps=array_length(keys.get(f"{arch}.target_layers")),
+        notes=tuple(notes),
+        own_selector=read.integer("selector_rank", 0) > 0,
+    )
+
+
+class _Keys:
+    def __init__(self, keys: Mapping[str, Any], arch: str) -> None:
+        self.keys, self.arch = keys, arch
+
+    def value(self, name: str) -> Any:
+        return self.keys.get(f"{self.arch}.{name}")
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        value = self.value(name)
+        value = default if value is None else value
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise ContainerError(f"key {self.arch}.{name} is {value!r}, the memory plan needs a whole number")
+        if name == "block_count" and value > MAX_LAYERS:
+            raise ContainerError(f"key {self.arch}.{name} is {value}, more than {MAX_LAYERS} layers")
+        return value
+
+    def per_layer(self, name: str, count: int, default: int | None = None) -> list[int]:
+        """A scalar for all layers, or one value each."""
+        value = self.value(name)
+        if value is None or isinstance(value, int):
+            return [self.integer(name, default)] * count
+        if not isinstance(value, Sequence) or not all(isinstance(v, int) and v >= 0 for v in value):
+            raise ContainerError(f"key {self.arch}.{name} holds other things than whole numbers")
+        items = list(value)
+        if len(items) < count:
+            raise ContainerError(f"key {self.arch}.{name} has {len(items)} values for {count} layers")
+        return items
+
+
+def _pattern(read: _Keys, count: int, window: int, notes: list[Note]) -> list[bool]:
+    if not window:
+        return [False] * count
+    if read.arch == "dflash" and read.value("hyper_connection.count"):
+        return [True] * count  # DeepSeek-V4 stages
+    value = read.value("attention.sliding_window_pattern")
+    if value is not None and not isinstance(value, int):
+        flags = [bool(v) for v in value]
+        if len(flags) < count:
+            raise ContainerError(f"key {read.arch}.attention.sliding_window_pattern has {len(flags)} of {count} layers")
+        return flags
+    every = value or FIXED_PATTERN.get(read.arch)
+    if not every:
+        notes.append(Note("warning", f"which layers of {read.arch} are windowed is not known: all counted as full"))
+        return [False] * count
+    return [(i + 1) % every != 0 for i in range(count)]
+
+
+def _layer(read: _Keys, index: int, windowed: bool) -> CacheLayer:
+    heads = read.per_layer("attention.head_count", index + 1)[index]
+    kv_heads = read.per_layer("attention.head_count_kv", index + 1, heads)[index]
+    if not heads:
+        return CacheLayer(0, 0, windowed)
+    default = read.integer("embedding_length") // heads
+    k, v = read.integer("attention.key_length", default), read.integer("attention.value_length", default)
+    if windowed:
+        k, v = read.integer("attention.key_length_swa", k), read.integer("attention.value_length_swa", v)
+    if read.value("attention.key_length_mla") is not None:
+        v = 0  # latent attention: values are a view of the cached keys
+    return CacheLayer(kv_heads * k, kv_heads * v, windowed)
+
+
+# --- models from config.json -----------------------------------------------------------------------------------
+
+
+def target_from_config(raw: Mapping[str, Any]) -> Model:
+    """Caches and widths of a Hugging Face target from its config.json; its weights stay unknown.
+
+    Knows per-layer windows (``layer_types``), Gemma 4's two head sizes (``global_head_dim``,
+    ``num_global_key_value_heads``), latent attention, layers that share a cache and linear-attention layers.
+    """
+    config = Config(raw)
+    hidden, heads = _need(config, "hidden_size"), _need(config, "num_attention_heads")
+    kinds = config.strings("layer_types") or ["full_attention"] * _need(config, "num_hidden_layers")
+    head_dim = config.integer("head_dim", low=1) or hidden // heads
+    kv_heads = config.integer("num_key_value_heads", low=1) or heads
+    own_window = config.boolean("use_sliding_window") is not False and "sliding_attention" in kinds
+    window = (config.integer("sliding_window") or 0) if own_window else 0
+    full = (config.integer("num_global_key_value_heads") or kv_heads) * (config.integer("global_head_dim") or head_dim)
+    global_layer = CacheLayer(full, full)
+    latent = config.integer("kv_lora_rank")
+    if latent:  # one latent row, of which the values are a view
+        global_layer = CacheLayer(latent + (config.integer("qk_rope_head_dim") or 0), 0)
+    layers = []
+    for kind in kinds[: len(kinds) - (config.integer("num_kv_shared_layers") or 0)]:
+        if kind == "sliding_attention" and window:
+            layers.append(CacheLayer(kv_heads * head_dim, kv_heads * head_dim, windowed=True))
+        elif kind in ("full_attention", "sliding_attention"):
+            layers.append(global_layer)
+        elif kind != "linear_attention":
+            raise config.fail("layer_types", kind, "full_attention, sliding_attention or linear_attention")
+    return Model(
+        layers=tuple(layers),
+        window=window,
+        hidden=hidden,
+        feed_forward=config.integer("intermediate_size") or 0,
+        vocab=_need(config, "vocab_size"),
+        context_length=config.integer("max_position_embeddings") or 0,
+        notes=(LINEAR_NOTE,) if "linear_attention" in kinds else (),
+    )
+
+
+def drafter_from_config(raw: Mapping[str, Any], encoding: str = "BF16", vocab: int = 0) -> Model:
+    """A plain DFlash drafter without embeddings or head of its own, from its config.json alone, as ``encoding``.
+
+    ``vocab`` is the target's number of tokens; 0 takes the drafter's ``vocab_size``. Norms are F32. For DFlash2,
+    DSpark and drafters with their own tables use :func:`model_from_keys` with the conversion plan's tensors.
+    """
+    config = Config(raw)
+    if config.integer("dflash_config.selector_rank", "markov_rank", "dflash_config.markov_rank"):
+        raise ConfigError("config.json: a selector or Markov head has sizes that only the tensors tell")
+    hidden, ff = _need(config, "hidden_size"), _need(config, "intermediate_size")
+    heads, kv_heads = _need(config, "num_attention_heads"), _need(config, "num_key_value_heads")
+    head_dim = config.integer("head_dim", low=1) or hidden // heads
+    taps = config.integers("dflash_config.target_layer_ids", "target_layer_ids")
+    taps = config.need(taps, "dflash_config.target_layer_ids", "target_layer_ids")
+    count = _need(config, "num_hidden_layers")
+    window, flags = _drafter_window(config, count)
+    q, kv = heads * head_dim, kv_heads * head_dim
+    kind = TensorType[encoding.upper()]
+    matrices = [(q, hidden), (kv, hidden), (kv, hidden), (hidden, q), (ff, hidden), (ff, hidden), (hidden, ff)]
+    tensors: list[tuple[tuple[int, ...], TensorType]] = [((hidden, len(taps) * hidden), kind)]
+    tensors += [(shape, kind) for shape in matrices] * count
+    norms = [(hidden,)] * (2 * count + 2) + [(head_dim,)] * (2 * count)
+    tensors += [(shape, TensorType.F32) for shape in norms]
+    return Model(
+        layers=tuple(CacheLayer(kv, kv, flag) for flag in flags),
+        window=window,
+        hidden=hidden,
+        feed_forward=ff,
+        vocab=vocab or _need(config, "vocab_size"),
+        context_length=config.integer("max_position_embeddings") or 0,
+        weights=weight_bytes(tensors),
+        taps=len(taps),
+    )
+
+
+def _drafter_window(config: Config, count: int) -> tuple[int, list[bool]]:
+    if config.boolean("dflash_config.use_swa"):
+        return config.need(config.integer("dflash_config.swa_window_size"), "swa_window_size"), [True] * count
+    if not config.boolean("use_sliding_window"):
+        return 0, [False] * count
+    kinds = config.need(config.strings("layer_types"), "layer_types")
+    if len(kinds) != count:
+        raise config.fail("layer_types", kinds, f"{count} entries")
+    window = config.need(config.integer("sliding_window"), "sliding_window")
+    return window, [kind == "sliding_attention" for kind in kinds]
+
+
+def _need(config: Config, name: str) -> int:
+    return config.need(config.integer(name, low=1), name)
