@@ -173,7 +173,7 @@ def typed_by_recipe(
         if not any(re.search(pattern.lower(), plan.name) for plan in ordered):
             raise UsageError(
                 f"--tensor-type {pattern}={asked}: no tensor has such a name",
-                tip=f"names are like {ordered[-1].name}; --dry-run of convert lists them",
+                tip=f"patterns are read in lower case, as llama-quantize reads them; names are like {ordered[-1].name}",
             )
     typed, fallbacks = [], []
     for plan, decision in zip(ordered, decisions, strict=True):

@@ -90,6 +90,9 @@ class Pool:
         self._workers = []
 
     def run(self, jobs: Iterable[Job], progress: Progress) -> None:
+        """Run all jobs and end the workers, who know one set of outputs; ValueError for a second call."""
+        if not self._workers:
+            raise ValueError("this pool has no workers (left): it runs once")
         waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
         fds: set[int] = set()
         for job in jobs:
@@ -111,6 +114,8 @@ class Pool:
                     raise event
                 else:
                     progress(event)
+            if not waiting.empty():
+                raise DflashError("the workers ended with work left")
         finally:
             self.close()  # a thread that waits for a reply then gets none
             for thread in threads:
@@ -153,6 +158,8 @@ def _feed(
                     done.put(getattr(errors, reply["error"], DflashError)(reply["message"], tip=reply["tip"]))
                     break
                 done.put(job.elements)
+    except (BrokenPipeError, ConnectionResetError):
+        done.put(DflashError(f"a worker process ended unexpectedly (exit status {process.wait()})"))
     except (OSError, ValueError) as error:
         done.put(DflashError(f"a worker process ended unexpectedly ({error})"))
     done.put(None)

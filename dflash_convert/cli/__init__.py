@@ -75,6 +75,9 @@ def cli() -> None:
 def main(args: list[str] | None = None) -> None:
     """Entry point: one sentence and a tip on stderr for every foreseen error, never a traceback."""
     argv = sys.argv[1:] if args is None else args
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller, as with 2>&-
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # file names come out as the bytes that they are
     _unwind_on_signals()

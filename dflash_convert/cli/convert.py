@@ -98,8 +98,10 @@ def _early_pool(drafter: Path, given: dict[str, Any]) -> AbstractContextManager[
     """Workers that start while the tokenizer is read, for a conversion that will want them."""
     from dflash_convert.workers import Pool, pool_size
 
-    weights = sum(file.stat().st_size for file in drafter.glob("*.safetensors")) // 2
-    count = 0 if given["dry_run"] else pool_size(given["threads"], weights)
+    if given["dry_run"]:
+        return nullcontext()
+    weights = sum(file.stat().st_size for file in drafter.glob("*.safetensors") if file.is_file()) // 2
+    count = pool_size(given["threads"], weights)
     return Pool(count) if count else nullcontext()
 
 

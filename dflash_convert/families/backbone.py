@@ -222,16 +222,17 @@ def activation_keys(config: Config, notes: list[Note]) -> list[KV]:
 def sliding_layers(config: Config, layers: int, notes: list[Note]) -> list[bool]:
     """Which layers have a window: layer_types count unless use_sliding_window is explicitly false."""
     kinds = config.strings("layer_types")
-    for kind in (kinds or [])[:layers]:
-        if kind not in LAYER_KINDS:
-            raise FamilyError(
-                f"{config.file}: layer_types holds {kind!r}, and llama.cpp's dflash graph has only "
-                + " and ".join(LAYER_KINDS)
-            )
     wanted = config.boolean("use_sliding_window")
     window = config.integer("dflash_config.swa_window_size", "sliding_window", low=0) or 0
     if config.boolean("dflash_config.use_swa") is True:
         return [True] * layers
+    for kind in (kinds or [])[:layers] if wanted is not False else ():
+        if kind not in LAYER_KINDS:
+            raise FamilyError(
+                f"{config.file}: layer_types holds {kind!r}, and llama.cpp's dflash graph has only "
+                + " and ".join(LAYER_KINDS),
+                tip="correct the list; use_sliding_window false makes every layer a full one",
+            )
     if kinds is None and wanted is True and window:
         first = config.integer("max_window_layers")
         notes.append(

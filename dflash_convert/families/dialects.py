@@ -175,7 +175,7 @@ def _check_fc(config: Config, weights: Sequence[Weight], hidden: int, taps: Sequ
         )
     raise ConfigError(
         f"{where} names {len(taps)} taps, but fc.weight is made for {columns / hidden:g}",
-        tip="--taps gives the right list",
+        tip="--taps gives the right list, one layer for each hidden_size of columns",
     )
 
 

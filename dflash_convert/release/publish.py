@@ -91,7 +91,8 @@ def publish(
     """Upload the package in ``directory``; HubError when the Hub refuses. Run it again to resume."""
     spec = parse_spec(repository)
     if spec is None or spec.subfolder or spec.revision:
-        tip = "give a branch with --revision" if spec else "repositories are named like z-lab/Qwen3-8B-DFlash-b16"
+        revision = spec.revision if spec else None
+        tip = "give a branch with --revision" if revision else "repositories are named like z-lab/Qwen3-8B-DFlash-b16"
         raise UsageError(f"{repository!r} is not a Hub repository (owner/name)", tip=tip)
     files, notes = plan_upload(directory, force=force)
     branch = revision or MAIN

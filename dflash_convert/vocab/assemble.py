@@ -77,7 +77,7 @@ def specials_of(
     """Special ids of this target; ``document`` is tokenizer.json when there is one."""
     post = document.get("post_processor") if document is not None else None
     sources = SpecialSources(request.config, request.model_config, added, post, document is not None)
-    return read_specials(sources, size, strict=strict)
+    return read_specials(sources, size, strict=strict, plain=request.plain)
 
 
 def leading_entries(request: Request) -> list[KV]:

@@ -54,8 +54,9 @@ class SpecialSources:
     from_json: bool
 
 
-def read_specials(sources: SpecialSources, size: int, *, strict: bool = True) -> Specials:
-    """Ids below ``size``; an out-of-range bos, eos or mask is an error when ``strict``, else left out with a note."""
+def read_specials(sources: SpecialSources, size: int, *, strict: bool = True, plain: bool = False) -> Specials:
+    """Ids below ``size``; an out-of-range bos, eos or mask is an error when ``strict``, else left out with a note,
+    and so is a bos or eos that is no text unless ``plain``: the reference passes over it."""
     found = Specials()
     config = dict(sources.config)
     kinds = list(KINDS)
@@ -64,7 +65,7 @@ def read_specials(sources: SpecialSources, size: int, *, strict: bool = True) ->
     if sources.config:
         for kind in kinds:
             _add_flag(found, kind, config.get(f"add_{kind}_token"))
-            name = _text(config, kind)
+            name = _text(config, kind, plain, found)
             _put(
                 found,
                 kind,
@@ -86,14 +87,14 @@ def read_specials(sources: SpecialSources, size: int, *, strict: bool = True) ->
     return found
 
 
-def _text(config: Mapping[str, Any], kind: str) -> str | None:
+def _text(config: Mapping[str, Any], kind: str, plain: bool, found: Specials) -> str | None:
     value = config.get(f"{kind}_token")
     text = content(value)
     if text is None and value is not None and value is not False:
-        raise TokenizerError(
-            f"tokenizer_config.json: {kind}_token is {value!r:.60}, expected a token's text",
-            tip="Write the token's text, or null if there is none.",
-        )
+        problem = f"tokenizer_config.json: {kind}_token is {value!r:.60}, expected a token's text"
+        if kind in ("bos", "eos") and not plain:
+            raise TokenizerError(problem, tip="Write the token's text, or null if there is none.")
+        found.notes.append(Note("warning", f"{problem}; left out"))
     return text
 
 

@@ -19,8 +19,8 @@ def find_template(files: TokenizerFiles, config: dict[str, Any], *, plain: bool)
     Files of their own win over tokenizer_config.json, as in transformers; the reference prefers the latter,
     and so does ``plain``.
     """
-    found = [(source, template) for source, template in _sources(files) if template is not None]
-    inline = _template(config, "tokenizer_config.json")
+    found = [(source, template) for source, template in _sources(files, plain) if template is not None]
+    inline = _template(config, "tokenizer_config.json", plain)
     if inline is not None:
         found.insert(0 if plain else len(found), ("tokenizer_config.json", inline))
     if not found or (plain and not config):
@@ -37,7 +37,7 @@ def find_template(files: TokenizerFiles, config: dict[str, Any], *, plain: bool)
     return template, notes
 
 
-def _sources(files: TokenizerFiles) -> list[tuple[str, Template | None]]:
+def _sources(files: TokenizerFiles, plain: bool) -> list[tuple[str, Template | None]]:
     found: list[tuple[str, Template | None]] = []
     if files.has("chat_template.jinja"):
         text = files.text("chat_template.jinja")
@@ -45,14 +45,17 @@ def _sources(files: TokenizerFiles) -> list[tuple[str, Template | None]]:
         named = [{"name": path.stem, "template": files.text(f"additional_chat_templates/{path.name}")} for path in more]
         found.append(("chat_template.jinja", [{"name": "default", "template": text}, *named] if named else text))
     if files.has("chat_template.json"):
-        found.append(("chat_template.json", _template(files.json("chat_template.json"), "chat_template.json")))
+        found.append(("chat_template.json", _template(files.json("chat_template.json"), "chat_template.json", plain)))
     return found
 
 
-def _template(config: dict[str, Any], source: str) -> Template | None:
+def _template(config: dict[str, Any], source: str, plain: bool) -> Template | None:
+    """The field of ``source``; what is no template is an error, or passed over as the reference does if ``plain``."""
     value = config.get("chat_template")
-    if value is None or isinstance(value, (str, list)):
+    if isinstance(value, (str, list)):
         return value
+    if value is None or value is False or plain:
+        return None
     raise TokenizerError(
         f"{source}: chat_template is {value!r:.60}, expected text or a list of named templates",
         tip="Write the template's text, or leave the field out.",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +19,7 @@ from dflash_convert.container.reader import open_gguf
 from dflash_convert.convert import Options, Source
 from dflash_convert.errors import CheckpointError, ConfigError, OutputError, UsageError
 from dflash_convert.plan import TypeOptions
+from dflash_convert.workers import Pool
 
 
 @pytest.fixture
@@ -233,3 +236,42 @@ def test_a_wrong_option_is_named_not_the_config(fixtures: Path, option: str, val
     assert done.returncode == 3
     assert message in done.stderr
     assert "config.json" not in done.stderr
+
+
+def test_a_pool_runs_once(pair: tuple[Source, Source], tmp_path: Path) -> None:
+    conversion = convert.prepare(*pair, Options(outtypes=("q8_0",)))
+    with Pool(2) as pool:
+        first = convert.write(conversion, [tmp_path / "a.gguf"], threads=2, pool=pool)[0].path
+        with pytest.raises(ValueError, match="runs once"):
+            convert.write(conversion, [tmp_path / "b.gguf"], threads=2, pool=pool)
+    alone = convert.write(conversion, [tmp_path / "c.gguf"], threads=1)[0].path
+    assert first.read_bytes() == alone.read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.gguf", "c.gguf"]
+
+
+def test_links_that_lead_nowhere_do_not_disturb(fixtures: Path, tmp_path: Path) -> None:
+    shutil.copytree(fixtures / "tiny-js" / "drafter", tmp_path / "d")
+    (tmp_path / "d" / "old.safetensors").symlink_to("nowhere")
+    (tmp_path / "d" / "loop.safetensors").symlink_to("loop.safetensors")
+    base = (tmp_path / "d", "--target-model-dir", fixtures / "tiny-js" / "target", "-o", tmp_path / "x.gguf")
+    assert run(*base, "--dry-run").exit_code == 0
+    assert run(*base).exit_code == 0
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "0<&-", "0<&- 1>&- 2>&-"])
+def test_closed_streams(fixtures: Path, tmp_path: Path, closed: str) -> None:
+    pair, out = fixtures / "tiny-js", tmp_path / "x.gguf"
+    command = [
+        sys.executable,
+        "-m",
+        "dflash_convert",
+        pair / "drafter",
+        "--target-model-dir",
+        pair / "target",
+        "-o",
+        out,
+    ]
+    done = subprocess.run(f"{shlex.join([*map(str, command), '--threads', '2'])} {closed}", shell=True, check=False)
+    assert (done.returncode, out.is_file()) == (0, True)
+    wrong = subprocess.run(f"{shlex.join(map(str, command))} {closed}", shell=True, check=False)
+    assert wrong.returncode == 9  # it exists by now

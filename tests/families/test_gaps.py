@@ -137,6 +137,9 @@ def test_g07_other_kinds_of_layers_are_refused(read: Read) -> None:
     kinds = ["full_attention", "chunked_attention"]
     with pytest.raises(FamilyError, match="layer_types holds 'chunked_attention'"):
         read(mk.Case(mk.contract(layer_types=kinds), mk.backbone()))
+    window = {**mk.contract()["dflash_config"], "use_swa": True, "swa_window_size": 64}
+    for decided in ({"use_sliding_window": False}, {"dflash_config": window}):
+        read(mk.Case(mk.contract(layer_types=kinds, **decided), mk.backbone()))
 
 
 def test_g08_mixed_causality_is_said_and_no_key_is_written(read: Read, key: Key) -> None:
