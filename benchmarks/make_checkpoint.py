@@ -10,48 +10,66 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, TAPS = 3840, 7680, 32, 8, 128, (2, 10, 19, 28, 37, 45)
+
+class Sizes(NamedTuple):
+    """Of a drafter and the depth of its target."""
+
+    hidden: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    taps: tuple[int, ...]
+    target_layers: int
+    mask: int
 
 
-def shapes(layers: int) -> dict[str, tuple[int, ...]]:
+GEMMA = Sizes(3840, 7680, 32, 8, 128, (2, 10, 19, 28, 37, 45), 48, 4)
+Fill = Callable[[str, tuple[int, ...]], "memoryview | None"]
+
+
+def shapes(layers: int, sizes: Sizes = GEMMA) -> dict[str, tuple[int, ...]]:
     """Tensor names and shapes of the drafter."""
-    q, kv = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
-    result: dict[str, tuple[int, ...]] = {"fc.weight": (HIDDEN, len(TAPS) * HIDDEN)}
+    hidden, ffn, head_dim = sizes.hidden, sizes.ffn, sizes.head_dim
+    q, kv = sizes.heads * head_dim, sizes.kv_heads * head_dim
+    result: dict[str, tuple[int, ...]] = {"fc.weight": (hidden, len(sizes.taps) * hidden)}
     for i in range(layers):
         p = f"layers.{i}."
         result |= {
-            p + "input_layernorm.weight": (HIDDEN,),
-            p + "mlp.down_proj.weight": (HIDDEN, FFN),
-            p + "mlp.gate_proj.weight": (FFN, HIDDEN),
-            p + "mlp.up_proj.weight": (FFN, HIDDEN),
-            p + "post_attention_layernorm.weight": (HIDDEN,),
-            p + "self_attn.k_norm.weight": (HEAD_DIM,),
-            p + "self_attn.k_proj.weight": (kv, HIDDEN),
-            p + "self_attn.o_proj.weight": (HIDDEN, q),
-            p + "self_attn.q_norm.weight": (HEAD_DIM,),
-            p + "self_attn.q_proj.weight": (q, HIDDEN),
-            p + "self_attn.v_proj.weight": (kv, HIDDEN),
+            p + "input_layernorm.weight": (hidden,),
+            p + "mlp.down_proj.weight": (hidden, ffn),
+            p + "mlp.gate_proj.weight": (ffn, hidden),
+            p + "mlp.up_proj.weight": (ffn, hidden),
+            p + "post_attention_layernorm.weight": (hidden,),
+            p + "self_attn.k_norm.weight": (head_dim,),
+            p + "self_attn.k_proj.weight": (kv, hidden),
+            p + "self_attn.o_proj.weight": (hidden, q),
+            p + "self_attn.q_norm.weight": (head_dim,),
+            p + "self_attn.q_proj.weight": (q, hidden),
+            p + "self_attn.v_proj.weight": (kv, hidden),
         }
-    return result | {"hidden_norm.weight": (HIDDEN,), "norm.weight": (HIDDEN,)}
+    return result | {"hidden_norm.weight": (hidden,), "norm.weight": (hidden,)}
 
 
-def config(layers: int, vocab_size: int) -> dict[str, object]:
+def config(layers: int, vocab_size: int, sizes: Sizes = GEMMA) -> dict[str, object]:
     return {
         "architectures": ["DFlashDraftModel"],
         "model_type": "qwen3",
         "block_size": 16,
-        "dflash_config": {"mask_token_id": 4, "target_layer_ids": list(TAPS)},
-        "hidden_size": HIDDEN,
-        "intermediate_size": FFN,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": KV_HEADS,
-        "head_dim": HEAD_DIM,
+        "dflash_config": {"mask_token_id": sizes.mask, "target_layer_ids": list(sizes.taps)},
+        "hidden_size": sizes.hidden,
+        "intermediate_size": sizes.ffn,
+        "num_attention_heads": sizes.heads,
+        "num_key_value_heads": sizes.kv_heads,
+        "head_dim": sizes.head_dim,
         "num_hidden_layers": layers,
-        "num_target_layers": 48,
+        "num_target_layers": sizes.target_layers,
         "max_position_embeddings": 262144,
         "rope_theta": 1000000.0,
         "rope_scaling": None,
@@ -64,15 +82,25 @@ def config(layers: int, vocab_size: int) -> dict[str, object]:
     }
 
 
-def write(directory: Path, layers: int = 5, vocab_size: int = 262144) -> int:
-    """Write config.json and model.safetensors; returns the number of parameters."""
+def write(
+    directory: Path,
+    layers: int = 5,
+    vocab_size: int = 262144,
+    sizes: Sizes = GEMMA,
+    fill: Fill = lambda name, shape: None,
+) -> int:
+    """Write config.json and model.safetensors; returns the number of parameters.
+
+    ``fill`` may give a tensor's bytes, a repeated piece of them; None is noise.
+    """
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(config(layers, vocab_size), indent=1), encoding="utf-8")
+    (directory / "config.json").write_text(json.dumps(config(layers, vocab_size, sizes), indent=1), encoding="utf-8")
     noise = np.random.default_rng(1).standard_normal(1 << 25, dtype=np.float32) * np.float32(0.02)
     tile = memoryview((noise.view(np.uint32) >> 16).astype("<u2").tobytes())
     header: dict[str, object] = {}
     at = 0
-    for name, shape in shapes(layers).items():
+    tensors = shapes(layers, sizes)
+    for name, shape in tensors.items():
         size = 2 * int(np.prod(shape))
         header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, at + size]}
         at += size
@@ -80,9 +108,10 @@ def write(directory: Path, layers: int = 5, vocab_size: int = 262144) -> int:
     head += b" " * (-len(head) % 8)
     with (directory / "model.safetensors").open("wb") as file:
         file.write(len(head).to_bytes(8, "little") + head)
-        left = at
-        while left:
-            left -= file.write(tile[: min(left, len(tile))])
+        for name, shape in tensors.items():
+            piece, left = fill(name, shape) or tile, 2 * int(np.prod(shape))
+            while left:
+                left -= file.write(piece[: min(left, len(piece))])
     return at // 2
 
 
