@@ -60,7 +60,7 @@ def target_config(sizes: make_checkpoint.Sizes) -> dict[str, object]:
 def target(path: Path, sizes: make_checkpoint.Sizes, tokenizer: list[KV]) -> None:
     """A qwen3 GGUF in Q8_0."""
     hidden, q, kv = sizes.hidden, sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim
-    keys = [string("general.architecture", "qwen3"), string("general.name", "pair")]
+    keys = [string("general.architecture", "qwen3"), string("general.name", "pair"), u32("general.file_type", 7)]
     numbers = {"block_count": sizes.target_layers, "context_length": 40960, "embedding_length": hidden}
     numbers |= {"feed_forward_length": sizes.ffn, "attention.head_count": sizes.heads}
     numbers |= {"attention.head_count_kv": sizes.kv_heads}

@@ -159,7 +159,7 @@ def _resolve(
     if path.exists():
         return _local(path, role)
     spec = parse_spec(text)
-    if spec is None or text.startswith((".", "~", "/")):
+    if spec is None or text.startswith((".", "~", "/")) or Path(text.partition("/")[0]).is_dir():
         raise UsageError(
             f"{role} {text!r}: no such directory, and not a Hub repository id either",
             tip="Name a directory that exists, or a repository as owner/name, optionally with @revision.",
@@ -169,7 +169,8 @@ def _resolve(
 
 def _local(path: Path, role: str) -> Resolved:
     if not path.is_dir():
-        raise UsageError(f"{role} {path}: a directory was expected, this is a file")
+        tip = "give the directory with the tokenizer files" if role == "target" else "give the checkpoint's directory"
+        raise UsageError(f"{role} {path}: a directory was expected, this is a file", tip=tip)
     path = _snapshot_in(path)
     repo, revision, subfolder = cache_origin(path)
     return Resolved(path, repo, revision, subfolder, hashes(path))

@@ -171,7 +171,7 @@ def _resolve(drafter: Model, target: Model | None, request: Request) -> tuple[Re
     if request.n_max < 1 or request.micro_batch < 1 or request.batch < 1:
         raise UsageError("n-max, batch and micro-batch sizes must be at least 1")
     trained = (target or drafter).context_length
-    size = request.ctx_size or trained
+    size = asked = request.ctx_size or trained
     if size == 0:
         raise UsageError("the model does not say its context length", tip="give --ctx-size")
     size = _pad(size)
@@ -182,7 +182,9 @@ def _resolve(drafter: Model, target: Model | None, request: Request) -> tuple[Re
         if model and model.context_length and share > _pad(model.context_length):
             text = f"{share} cells a slot exceed the {name}'s trained context of {model.context_length}"
             notes.append(Note("warning", text))
-    if size != request.ctx_size:
+    if not request.ctx_size:
+        notes.append(Note("derived", f"context {asked}: as the model was trained"))
+    if size != asked:
         notes.append(Note("derived", f"context {size}: padded as llama.cpp pads it"))
     draft_types = _cache_type(request.draft_cache_k), _cache_type(request.draft_cache_v)
     if draft_types != ("F16", "F16"):

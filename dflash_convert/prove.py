@@ -57,7 +57,9 @@ def prove(
 
     findings = check(*open_pair(file, target), max(n_max, default=None))
     errors = [finding for finding in findings if finding.severity == "error"]
-    say(f"check: {len(errors)} errors, {len(findings) - len(errors)} warnings")
+    say(f"check: errors {len(errors)}, warnings {len(findings) - len(errors)}")
+    for finding in findings:
+        say(f"  {finding.severity}: {finding.name}: {finding.cure}")
     if errors:
         names = ", ".join(finding.name for finding in errors)
         raise PairingError(f"{file.name} and {target.name} do not belong together: {names}", tip=errors[0].cure)

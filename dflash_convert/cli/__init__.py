@@ -87,7 +87,7 @@ def main(args: list[str] | None = None) -> None:
         error.show()
         sys.exit(2)
     except click.ClickException as error:
-        _report(error.format_message(), getattr(error, "ctx", None) and "see dflash-convert --help")
+        _report(error.format_message(), _usage_tip(argv, getattr(error, "ctx", None)))
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:
         _report("interrupted", None)
@@ -131,6 +131,16 @@ def _explain(error: Exception) -> int:
         return InputError.exit_code
     _report(f"unexpected {type(error).__name__}: {error}", "run again with -vv and report the traceback")
     return 1
+
+
+def _usage_tip(argv: list[str], context: click.Context | None) -> str | None:
+    """A mistyped command was taken for a drafter: name the command that was meant, else where the usage stands."""
+    import difflib
+
+    close = difflib.get_close_matches(argv[0], COMMANDS, 1, 0.7) if argv and argv[0] not in COMMANDS else []
+    if close:
+        return f"did you mean: dflash-convert {close[0]}"
+    return f"see {context.command_path} --help" if context else None
 
 
 def _verbosity(argv: list[str]) -> int:

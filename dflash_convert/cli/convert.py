@@ -75,6 +75,9 @@ def command(drafter: str, target: str | None, **given: Any) -> None:
             f"--target-name {given['target_name']} holds a slash",
             tip="it is a part of file names; -o gives a directory",
         )
+    idle = [name for name in ("prompts", "n_max", "quick", "keep_failed") if given[name] and not given["validate"]]
+    if idle:
+        raise UsageError(f"--{idle[0].replace('_', '-')} has no effect without --validate TARGET.gguf")
     quiet = given["quiet"]
     drafter_source, _ = _resolve("drafter", drafter, quiet)
     target_source, found = _resolve("target", target, quiet)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,8 @@ def command(**given: Any) -> None:
     for path in outputs:
         if path.exists() and not given["force"]:
             raise OutputError(f"{path} exists already", tip="give another name, or --force to overwrite it")
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise OutputError(f"{path} cannot be written: {path.parent} is not a directory to write to")
     quiet = given["quiet"]
     setup = run.prepare(_options(given))
     show_notes(setup.notes, quiet=quiet)

@@ -49,8 +49,11 @@ def command(gguf: Path, drafter: str, target: str | None, fidelity: bool, quiet:
     from tqdm import tqdm
 
     from dflash_convert import hub
+    from dflash_convert.errors import UsageError
     from dflash_convert.verify import add_fidelity, add_round_trip, verify
 
+    if given["target_gguf"] and not (fidelity and target):
+        raise UsageError("--target-gguf works with --fidelity and --target-model-dir: its tokenizer reads the prompts")
     show = progress_wanted(quiet)
     source = hub.resolve_drafter(drafter, progress=show).path
     target_path = hub.resolve_target(target, progress=show).path if target else None

@@ -90,6 +90,12 @@ CAUSES = (
         "llama.cpp stopped at its assertion {what}",
         _SAME_DEVICE,
     ),
+    _cause(
+        CRASH,
+        r"GGML_ASSERT\((?P<what>ggml_can_mul_mat[^\n]*)\) failed",
+        "llama.cpp stopped at its assertion {what}: the sizes of drafter and target do not fit each other",
+        "dflash-convert check DRAFTER TARGET lists what does not fit",
+    ),
     _cause(CRASH, r"GGML_ASSERT\((?P<what>[^\n]*)\) failed", "llama.cpp stopped at its assertion {what}"),
     _cause(
         OPTION,

@@ -17,7 +17,7 @@ from dflash_convert.engine.process import EngineProcess
 from dflash_convert.engine.trace import EngineInfo, Launch, Request, Trace
 
 POLL = 0.02
-LOG_PATIENCE = 1.0  # seconds the log of a finished request may lag behind its reply
+LOG_PATIENCE = 5.0  # seconds the log of a finished request may lag behind its reply
 LAST_WORDS = 10.0  # seconds a dying engine has to finish dying
 SHORT = 60.0
 

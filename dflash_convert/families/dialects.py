@@ -119,7 +119,7 @@ def read_taps(
     if taps != sorted(taps):
         notes.append(Note("warning", f"taps {[t - 1 for t in taps]} are not in ascending order; the order is kept"))
     _check_fc(config, weights, hidden, taps, where)
-    _check_depth(config, target, taps, notes)
+    _check_depth(config, target, taps, notes, where)
     return taps
 
 
@@ -179,11 +179,13 @@ def _check_fc(config: Config, weights: Sequence[Weight], hidden: int, taps: Sequ
     )
 
 
-def _check_depth(config: Config, target: Config, taps: Sequence[int], notes: list[Note]) -> None:
+def _check_depth(config: Config, target: Config, taps: Sequence[int], notes: list[Note], where: str) -> None:
     depth = config.integer("dflash_config.num_target_layers", "num_target_layers", low=1)
     real = target.integer("num_hidden_layers", low=1)
     if depth is not None and max(taps) > depth:
-        raise ConfigError(f"{config.file}: tap {max(taps) - 1} is outside a target of {depth} layers")
+        raise ConfigError(
+            f"{where}: tap {max(taps) - 1} is outside a target of {depth} layers", tip="taps count layers from 0"
+        )
     last = real or depth
     if last is not None and max(taps) == last:
         notes.append(

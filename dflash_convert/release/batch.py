@@ -60,6 +60,7 @@ def run_batch(release: Release, runner: Runner, say: Callable[[str], None], *, f
     """Run all jobs with ``runner``, then make the packages of the pairs whose jobs all succeeded."""
     found: dict[str, Outcome] = {}
     jobs = release.jobs
+    say(f"{len(jobs)} jobs, {len(release.pairs)} pairs; -v shows the steps of each")
     for outcome in runner(jobs):
         found[outcome.name] = outcome
         say(f"[{len(found)}/{len(jobs)}] {describe(outcome)}")

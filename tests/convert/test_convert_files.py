@@ -226,6 +226,7 @@ def test_a_dry_run_gives_every_key_one_line_and_minds_quiet(fixtures: Path, tmp_
     [
         ("--mask-token-id", "99999", "--mask-token-id 99999 is outside the vocabulary of 512"),
         ("--taps", "1,1,3", "--taps [1, 1, 3] are not distinct layers"),
+        ("--taps", "1,3,9", "--taps: tap 9 is outside a target of 6 layers"),
         ("--taps", "1,3", "--taps names 2 taps, but fc.weight is made for 3"),
     ],
 )
@@ -275,3 +276,23 @@ def test_closed_streams(fixtures: Path, tmp_path: Path, closed: str) -> None:
     assert (done.returncode, out.is_file()) == (0, True)
     wrong = subprocess.run(f"{shlex.join(map(str, command))} {closed}", shell=True, check=False)
     assert wrong.returncode == 9  # it exists by now
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("valdate", "a", "b"), "did you mean: dflash-convert validate"),
+        (("validate", "--nosuch"), "see dflash-convert validate --help"),
+        (("fixtures/tiny-jss/drafter", "--target-model-dir", "fixtures/tiny-js/target"), "no such directory"),
+        (
+            ("fixtures/tiny-js/drafter", "--target-model-dir", "fixtures/tiny-js/target", "--quick"),
+            "--quick has no effect",
+        ),
+        (("verify", "x.gguf", "fixtures/tiny-js/drafter", "--target-gguf", "x"), "--target-gguf works with --fidelity"),
+    ],
+)
+def test_mistakes_of_usage_are_told_with_a_cure(fixtures: Path, arguments: tuple[str, ...], message: str) -> None:
+    command = [sys.executable, "-m", "dflash_convert", *arguments]
+    done = subprocess.run(command, cwd=fixtures.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert message in done.stderr

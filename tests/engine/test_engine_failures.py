@@ -48,6 +48,7 @@ LINES = [
         "needs output.weight on the device of the drafter, and it lies on CUDA0",
     ),
     ('x.cpp:1: GGML_ASSERT(n > 0 && "no rows") failed', failures.CRASH, 'assertion n > 0 && "no rows" (here)'),
+    ("ggml.c:1: GGML_ASSERT(ggml_can_mul_mat(a, b)) failed", failures.CRASH, "sizes of drafter and target do not fit"),
     ("x.cpp:1: GGML_ASSERT(a == b) failed", failures.CRASH, "a == b"),
 ]
 

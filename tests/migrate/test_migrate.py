@@ -28,6 +28,8 @@ from dflash_convert.engine.trace import Launch, Request
 from dflash_convert.errors import ContainerError, DflashError, FamilyError, UsageError
 from dflash_convert.families.common import Overrides
 from dflash_convert.migrate import migrate_file, plan_migration
+from dflash_convert.plan import TypeOptions
+from dflash_convert.quantize import plan_quantize
 
 NAMES = {
     "fc.weight": "dflash_fc.weight",
@@ -339,3 +341,10 @@ def test_llama_cpp_runs_the_rewritten_file(
         trace = engine.complete(Request(tuple(range(40, 60)), 12, ignore_eos=True))
     assert len(trace.tokens) == 12
     assert trace.drafted > 0
+
+
+def test_quantize_points_a_forks_file_here(old: Path) -> None:
+    with pytest.raises(FamilyError, match="fork's dialect") as caught:
+        plan_quantize(open_gguf(old), "Q4_0", TypeOptions())
+    assert caught.value.tip is not None
+    assert "dflash-convert migrate" in caught.value.tip

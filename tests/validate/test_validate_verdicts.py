@@ -207,3 +207,13 @@ def test_outputs_are_not_overwritten(validate: Callable[..., Any], tmp_path: Pat
     ran = validate("normal", "--reference", stored)
     assert ran.code == 2
     assert "--reference brings its own prompts" in ran.err
+
+
+@pytest.mark.parametrize("option", ["--html", "--save-reference"])
+def test_a_report_that_cannot_be_written_is_told_before_the_run(
+    fixtures: Path, drafters: dict[str, Path], cli: Callable[..., Any], tmp_path: Path, option: str
+) -> None:
+    target = fixtures / "tiny-js" / "target-bf16.gguf"
+    ran = cli("validate", drafters["bf16"], target, "--llama-server", "/nonexistent", option, tmp_path / "no" / "x")
+    assert ran.code == 9  # and not 7: the engine was not asked yet
+    assert f"{tmp_path / 'no'} is not a directory to write to" in ran.err
