@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_convert.container.writer import check_output_path, disk_errors, make_parent
+from dflash_convert.convert import Options
 from dflash_convert.errors import DflashError, PairingError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def prove(
     target_files: Path,
     target: Path,
     *,
+    options: Options | None = None,
     prompts: Path | None = None,
     n_max: Sequence[int] = (),
     quick: bool = False,
@@ -48,11 +50,12 @@ def prove(
 ) -> Proof:
     """Check ``file`` against the target GGUF, verify it against its checkpoint, run the pair.
 
+    ``options`` are those of the conversion: what they overrule is no difference.
     PairingError, VerificationError, ValidationError or EngineError for the first step that fails.
     """
     from dflash_convert.pairing import check, open_pair
+    from dflash_convert.validation import options as validation
     from dflash_convert.validation import run
-    from dflash_convert.validation.options import Options
     from dflash_convert.verify import add_round_trip, verify
 
     findings = check(*open_pair(file, target), max(n_max, default=None))
@@ -63,10 +66,19 @@ def prove(
     if errors:
         names = ", ".join(finding.name for finding in errors)
         raise PairingError(f"{file.name} and {target.name} do not belong together: {names}", tip=errors[0].cure)
-    verified = add_round_trip(verify(file, drafter, target_files), target_files)
+    chosen = options or Options()
+    compared = verify(
+        file,
+        drafter,
+        target_files,
+        overrides=chosen.overrides,
+        tokenizer_model=chosen.tokenizer_model,
+        pre=chosen.pre,
+    )
+    verified = add_round_trip(compared, target_files)
     verified.raise_for_status()
     say(f"verify: {len(verified.tensors)} tensors and {verified.keys_checked} keys are what the source says")
-    setup = run.prepare(Options(file, target, prompts=prompts, n_max=tuple(n_max), quick=quick))
+    setup = run.prepare(validation.Options(file, target, prompts=prompts, n_max=tuple(n_max), quick=quick))
     validated = run.validate(setup, lambda text, detail: None if detail else say(f"validate: {text}"))
     validated.raise_for_status()
     return Proof(tuple(findings), verified, validated)

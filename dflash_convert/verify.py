@@ -107,19 +107,20 @@ def verify(
     *,
     overrides: Overrides | None = None,
     tokenizer_model: Path | None = None,
+    pre: str | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> VerifyResult:
     """Compare the GGUF at ``path`` with the checkpoint in ``drafter`` and the tokenizer in ``target``.
 
     Without ``target`` the vocabulary and the keys derived from it are not judged, and a note says so.
-    ``overrides`` and ``tokenizer_model`` are those of the conversion; ``progress`` receives elements compared.
+    ``overrides``, ``tokenizer_model`` and ``pre`` are those of the conversion; ``progress`` receives elements compared.
     InputError for what cannot be read; all differences are in the result.
     """
     gguf = open_gguf(path)
     checkpoint = open_checkpoint(drafter)
     chosen = dataclasses.replace(overrides or Overrides(), target_directory=target)
     description = describe(checkpoint, read_config(target) if target else {}, chosen)
-    keys = compare_keys(gguf, description, target, tokenizer_model)
+    keys = compare_keys(gguf, description, target, tokenizer_model, pre)
     reports, differences = compare_tensors(gguf, description, progress)
     found = (*keys.differences, *compare_provenance(gguf, drafter, target), *differences)
     return VerifyResult(path, tuple(reports), keys.checked, found, tuple(keys.notes))

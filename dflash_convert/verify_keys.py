@@ -28,7 +28,11 @@ class Compared:
 
 
 def compare_keys(
-    gguf: Gguf, description: Description, target: Path | None, tokenizer_model: Path | None = None
+    gguf: Gguf,
+    description: Description,
+    target: Path | None,
+    tokenizer_model: Path | None = None,
+    pre: str | None = None,
 ) -> Compared:
     """Architecture keys and tokenizer keys: type and value; ``general.*`` is the maker's own affair."""
     compared = Compared()
@@ -50,7 +54,7 @@ def compare_keys(
         if description.mask_token_id is not None:
             _check(gguf, KV(MASK, ValueType.UINT32, description.mask_token_id), compared)
     else:
-        _compare_vocabulary(gguf, description, target, tokenizer_model, compared)
+        _compare_vocabulary(gguf, description, target, tokenizer_model, pre, compared)
     return compared
 
 
@@ -68,12 +72,17 @@ def _check(gguf: Gguf, expected: KV, compared: Compared) -> None:
 
 
 def _compare_vocabulary(
-    gguf: Gguf, description: Description, target: Path, tokenizer_model: Path | None, compared: Compared
+    gguf: Gguf,
+    description: Description,
+    target: Path,
+    tokenizer_model: Path | None,
+    pre: str | None,
+    compared: Compared,
 ) -> None:
     """Against the vocabulary as we write it; where that differs, as the reference converter does."""
     from dflash_convert.vocab import load_vocabulary
 
-    def keys(plain: bool, pre: str | None = None) -> dict[str, KV]:
+    def keys(plain: bool, pre: str | None) -> dict[str, KV]:
         vocabulary = load_vocabulary(
             target,
             vocab_size=description.vocab_size,
@@ -84,9 +93,8 @@ def _compare_vocabulary(
         )
         return {kv.name: kv for kv in vocabulary.keys(description.mask_token_id)}
 
-    pre: str | None = None
     try:
-        full = keys(plain=False)
+        full = keys(plain=False, pre=pre)
     except TokenizerError:
         # a pre-tokenizer that cannot be recognised was given by hand: the file's is believed, and that is said
         found_pre = gguf.get("tokenizer.ggml.pre")

@@ -127,7 +127,7 @@ def _convert(
         with unproved(paths, force=given["force"], keep_failed=given["keep_failed"]) as hidden:
             written = _write(conversion, hidden, given, pool)
             for one, final in zip(written, paths, strict=True):
-                proofs.append(_prove(one, final, drafter_source, target_source, given))
+                proofs.append(_prove(one, final, drafter_source, target_source, options, given))
         written = [replace(one, path=path) for one, path in zip(written, paths, strict=True)]
     else:
         written = _write(conversion, paths, given, pool)
@@ -155,7 +155,9 @@ def _show_findings(conversion: Conversion, path: Path, target: Source, quiet: bo
         say(f"  WARNING: {finding.name}: {values}: {finding.cure}", quiet=quiet)
 
 
-def _prove(one: Written, final: Path, drafter: Source, target: Source, given: dict[str, Any]) -> Proof:
+def _prove(
+    one: Written, final: Path, drafter: Source, target: Source, options: Options, given: dict[str, Any]
+) -> Proof:
     from dflash_convert.prove import prove
     from dflash_convert.validation import table
     from dflash_convert.validation.options import parse_n_max
@@ -165,6 +167,7 @@ def _prove(one: Written, final: Path, drafter: Source, target: Source, given: di
         drafter.path,
         target.path,
         given["validate"],
+        options=options,
         prompts=given["prompts"],
         n_max=parse_n_max(given["n_max"]) if given["n_max"] else (),
         quick=given["quick"],

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="For --fidelity: a small Qwen3-type target whose own text is the context.",
 )
+@click.option("--pre", help="As given to convert.")
 @click.option("--tokenizer-model", type=click.Path(path_type=Path), metavar="FILE", help="As given to convert.")
 @click.option("--manifest", type=click.Path(path_type=Path), metavar="DIR", help="A package that must list this file.")
 @override_options
@@ -64,6 +65,7 @@ def command(gguf: Path, drafter: str, target: str | None, fidelity: bool, quiet:
             target_path,
             overrides=given["overrides"],
             tokenizer_model=given["tokenizer_model"],
+            pre=given["pre"],
             progress=bar.update,
         )
     if target_path:

@@ -53,6 +53,18 @@ def test_a_good_pair_ends_under_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine
+def test_what_the_caller_overruled_is_no_difference(tmp_path: Path) -> None:
+    out = tmp_path / "dflash-tiny.gguf"
+    more = ("--json", "--block-size", "6", "--pre", "llama-bpe")
+    result = CliRunner().invoke(cli, arguments(out, PAIR / "target-bf16.gguf", *more), catch_exceptions=False)
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)[0]["verify"]["passed"] is True
+    base = ["verify", str(out), str(PAIR / "drafter"), "--target-model-dir", str(PAIR / "target")]
+    for options, code in ((["--block-size", "6", "--pre", "llama-bpe"], 0), (["--block-size", "6"], 5), ([], 5)):
+        assert getattr(CliRunner().invoke(cli, [*base, *options]).exception, "exit_code", 0) == code, options
+
+
+@pytest.mark.engine
 @pytest.mark.shared
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_broken_pair_is_removed_or_kept_as_asked(shared: Path, tmp_path: Path, keep: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import make_checkpoints as mk
 import pytest
-from family_cases import Make, Read
+from family_cases import Read
 
 from dflash_convert.errors import FamilyError
 from dflash_convert.families import detect
@@ -40,6 +40,10 @@ def test_the_example_is_a_family(example: tuple[Any, mk.Case], read: Read, monke
         read(case)
 
 
-def test_without_the_registry_it_is_unknown(example: tuple[Any, mk.Case], read: Read, case_dir: Make) -> None:
+def test_without_the_registry_it_is_unknown(
+    example: tuple[Any, mk.Case], read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = tuple(family for family in detect.FAMILIES if "EchoDraftModel" not in family.ARCHITECTURES)
+    monkeypatch.setattr(detect, "FAMILIES", others)
     with pytest.raises(FamilyError, match="EchoDraftModel is not a known drafter"):
         read(example[1])
