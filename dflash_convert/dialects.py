@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dflash_convert.container.reader import Gguf
+from dflash_convert.errors import FamilyError
 
 NESTED = "keys one level deeper, taps that count layer outputs"
 
@@ -47,6 +48,16 @@ EXPERTS = Dialect(
     "llama.cpp's architecture string with a schema of expert keys",
     "llama.cpp's dflash has experts only in DeepSeek-V4 stages with hyper-connections",
 )
+
+
+def refuse_fork(gguf: Gguf) -> None:
+    """FamilyError for a drafter in a fork's dialect, with the way out if there is one."""
+    dialect = dialect_of(gguf)
+    if dialect is not None:
+        tip = dialect.obstacle or "rewrite it with: dflash-convert migrate OLD.gguf NEW.gguf"
+        raise FamilyError(
+            f"{gguf.path.name} is a drafter in a fork's dialect ({dialect.name}), not llama.cpp's", tip=tip
+        )
 
 
 def dialect_of(gguf: Gguf) -> Dialect | None:

@@ -11,7 +11,7 @@ from dflash_convert.checkpoint import SourceTensor
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import KV, TensorType, u32
 from dflash_convert.container.writer import Entry, GgufOutput, check_output_path, check_space, layout
-from dflash_convert.dialects import dialect_of
+from dflash_convert.dialects import refuse_fork
 from dflash_convert.encode import Place, make_jobs
 from dflash_convert.errors import CheckpointError, FamilyError, UsageError
 from dflash_convert.families.common import TensorPlan
@@ -39,12 +39,7 @@ def plan_quantize(source: Gguf, outtype: str, options: TypeOptions, *, allow_req
     name = resolve_outtype(outtype, ()) if outtype.lower() != "auto" else ""
     if not name:
         raise UsageError("quantize needs a type", tip="for example q4_0 or q4_k_m")
-    dialect = dialect_of(source)
-    if dialect is not None:
-        raise FamilyError(
-            f"{source.path.name}: a drafter in a fork's dialect ({dialect.name}), not llama.cpp's",
-            tip="rewrite it first with: dflash-convert migrate OLD.gguf NEW.gguf",
-        )
+    refuse_fork(source)
     if source.architecture not in DRAFTERS:
         raise FamilyError(
             f"{source.path.name}: architecture {source.architecture!r} is not a drafter's",

@@ -36,7 +36,7 @@ def pool_size(threads: int | None, elements: int) -> int:
 def run_jobs(jobs: Sequence[Job], threads: int | None, progress: Progress, pool: Pool | None = None) -> None:
     """Run all jobs; ``progress`` receives the elements done. The first error stops everything.
 
-    ``pool`` is used and left to the caller; without one, workers are started as the work needs them.
+    ``pool``: workers that were started earlier, who end with the work; without one they are started as needed.
     """
     count = min(pool_size(threads, sum(job.elements for job in jobs)), len(jobs))
     if count <= 1:

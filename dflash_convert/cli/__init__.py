@@ -148,16 +148,12 @@ def _verbosity(argv: list[str]) -> int:
 
 
 def _report(message: str, tip: str | None) -> None:
+    from dflash_convert.cli.common import one_line
+
     red, dim, off = ("\x1b[31m", "\x1b[2m", "\x1b[0m") if _colour() else ("", "", "")
-    click.echo(f"{red}ERROR{off} {_line(message)}", err=True)
+    click.echo(f"{red}ERROR{off} {one_line(message)}", err=True)
     if tip:
-        click.echo(f"{dim}TIP{off}   {_line(tip)}", err=True)
-
-
-def _line(text: str) -> str:
-    from dflash_convert.cli.common import printable
-
-    return printable(text).replace("\n", "\\n")
+        click.echo(f"{dim}TIP{off}   {one_line(tip)}", err=True)
 
 
 def _colour() -> bool:

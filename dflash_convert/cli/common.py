@@ -46,6 +46,11 @@ def printable(text: str) -> str:
     return UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
+def one_line(text: str) -> str:
+    """As :func:`printable`, and line breaks as escapes too."""
+    return printable(text).replace("\n", "\\n")
+
+
 def show_notes(notes: Iterable[Note], *, quiet: bool = False) -> None:
     for note in notes:
         say(f"  {MARK[note.level]}{note.text}", quiet=quiet)

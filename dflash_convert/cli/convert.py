@@ -13,6 +13,7 @@ import click
 from dflash_convert.cli.common import (
     echo,
     json_option,
+    one_line,
     override_options,
     progress_wanted,
     say,
@@ -280,8 +281,7 @@ def _print_plan(conversion: Conversion, paths: list[Path], given: dict[str, Any]
             continue
         echo(f"{path}  {plan.outtype}  {size} bytes")
         for kv in plan.keys:
-            value = shown_value(kv)
-            echo(f"  {kv.name} = {ascii(value)[1:-1] if isinstance(value, str) and not value.isprintable() else value}")
+            click.echo(one_line(f"  {kv.name} = {shown_value(kv)}"))
         for tensor, kind in plan.tensors:
             shape = " x ".join(map(str, tensor.shape))
             source = ", ".join(s.name for s in tensor.sources) or tensor.transform

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_convert.container.types import array_length
-from dflash_convert.dialects import BY_ARCHITECTURE
+from dflash_convert.dialects import refuse_fork
 from dflash_convert.errors import ContainerError, FamilyError, InputError
 from dflash_convert.validation.result import FileFacts
 
@@ -78,9 +78,7 @@ def drafting_method(draft: Gguf, path: Path) -> str:
         return "draft-eagle3"
     if any(".nextn.eh_proj." in name for name in draft.tensors):
         return "draft-mtp"
-    if architecture in BY_ARCHITECTURE:
-        tip = "rewrite it with: dflash-convert migrate OLD.gguf NEW.gguf"
-        raise FamilyError(f"{path} is a drafter in a fork's dialect ({architecture}), not llama.cpp's", tip=tip)
+    refuse_fork(draft)
     raise FamilyError(f"{path} is a {architecture or 'nameless'} model, not a drafter", tip=SWAPPED)
 
 

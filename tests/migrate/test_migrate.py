@@ -236,6 +236,9 @@ def test_dialects_that_cannot_be_rewritten_are_named(arch: str, extra: list[KV],
     assert found.name == name
     with pytest.raises(FamilyError, match=name):
         plan_migration(open_gguf(path), None, Overrides())
+    with pytest.raises(FamilyError, match=name) as caught:
+        plan_quantize(open_gguf(path), "Q4_0", TypeOptions())
+    assert caught.value.tip == found.obstacle  # and not a way that leads nowhere
 
 
 def test_llama_cpps_own_files_are_no_dialect(target: Path, tmp_path: Path) -> None:
