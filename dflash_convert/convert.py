@@ -14,7 +14,8 @@ from dflash_convert import __version__
 from dflash_convert.checkpoint import Checkpoint, open_checkpoint, read_config
 from dflash_convert.container.types import KV, ValueType, array, string
 from dflash_convert.container.writer import GgufOutput, check_output_path, check_space, layout, make_parent
-from dflash_convert.encode import Place, make_jobs
+from dflash_convert.encode.jobs import Place, make_jobs
+from dflash_convert.encode.workers import Pool, run_jobs
 from dflash_convert.errors import ConfigError, UsageError
 from dflash_convert.families.common import Description, Overrides
 from dflash_convert.families.detect import describe, refuse_target
@@ -22,7 +23,6 @@ from dflash_convert.metadata import general_keys
 from dflash_convert.naming import default_name
 from dflash_convert.notes import Note
 from dflash_convert.plan import FilePlan, TypeOptions, notes_of, plan_file, resolve_outtype
-from dflash_convert.workers import Pool, run_jobs
 
 if TYPE_CHECKING:
     from dflash_convert.vocab import Vocabulary

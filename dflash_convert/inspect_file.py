@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from dflash_convert.checkpoint import open_checkpoint, read_config
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import BLOCK, KV, TensorType, array_length, tensor_nbytes
-from dflash_convert.dialects import dialect_of
 from dflash_convert.errors import TokenizerError, UsageError
 from dflash_convert.families.common import Description, Overrides
 from dflash_convert.families.detect import describe, looks_like_target
+from dflash_convert.forks.dialects import dialect_of
 from dflash_convert.hparams import architectures
 from dflash_convert.notes import Note
 from dflash_convert.pairing.architectures import BY_CLASS, DIALECTS, DRAFTERS, LAST_LAYER, TAPPABLE
@@ -22,7 +22,7 @@ from dflash_convert.pairing.tensors import check_tensors
 from dflash_convert.pairing.view import SPECIAL, Keys
 
 if TYPE_CHECKING:
-    from dflash_convert.memory import Model
+    from dflash_convert.memory.plan import Model
     from dflash_convert.vocab import Vocabulary
 
 Row = tuple[tuple[int, ...], TensorType]
@@ -83,7 +83,7 @@ def inspect(path: Path, target: Path | None = None, outtype: str = "auto") -> In
 
 
 def _gguf(gguf: Gguf) -> Inspection:
-    from dflash_convert.memory_models import model_from_keys
+    from dflash_convert.memory.models import model_from_keys
 
     drafter = gguf.architecture in DRAFTERS or gguf.architecture in DIALECTS
     values = {name: kv.value for name, kv in gguf.keys.items()}
@@ -232,7 +232,7 @@ def _drafter(path: Path, target: Path | None, outtype: str) -> Inspection:
 
 def _config_only(path: Path, raw: Mapping[str, Any], outtype: str) -> Inspection:
     """A plain DFlash drafter of which only config.json is there."""
-    from dflash_convert.memory_models import drafter_from_config
+    from dflash_convert.memory.models import drafter_from_config
     from dflash_convert.pairing.load import config_keys
 
     values = {"dflash.context_length": raw.get("max_position_embeddings"), **config_keys(raw, path.name).values}
@@ -259,7 +259,7 @@ def _source_types(description: Description) -> dict[str, int]:
 
 def _planned_model(description: Description, values: Mapping[str, Any], outtype: str) -> Model:
     """As if converted to ``outtype``."""
-    from dflash_convert.memory_models import model_from_keys
+    from dflash_convert.memory.models import model_from_keys
     from dflash_convert.plan import TypeOptions, plan_file, resolve_outtype
 
     kind = resolve_outtype(outtype, description.tensors)
@@ -293,7 +293,7 @@ def _vocabulary_json(vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def _target(path: Path, config: Mapping[str, Any]) -> Inspection:
-    from dflash_convert.memory_models import target_from_config
+    from dflash_convert.memory.models import target_from_config
 
     notes: list[Note] = []
     view = target_directory(path, config, tokens=False)
@@ -322,7 +322,7 @@ def _given(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def target_model(path: Path) -> Model:
     """The target's side of a memory plan: a GGUF with its weights, or a directory without."""
-    from dflash_convert.memory_models import model_from_keys, target_from_config
+    from dflash_convert.memory.models import model_from_keys, target_from_config
 
     if path.is_dir():
         return target_from_config(read_config(path))

@@ -42,7 +42,7 @@ class TypeOptions:
     def imatrix_keys(self) -> list[KV]:
         if self.imatrix is None:
             return []
-        from dflash_convert.imatrix import open_imatrix
+        from dflash_convert.encode.imatrix import open_imatrix
 
         return open_imatrix(self.imatrix).keys()
 

@@ -17,7 +17,7 @@ from dflash_convert.errors import DflashError, PairingError
 if TYPE_CHECKING:
     from dflash_convert.pairing import Finding
     from dflash_convert.validation.result import ValidationResult
-    from dflash_convert.verify import VerifyResult
+    from dflash_convert.verification.tensors import VerifyResult
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def prove(
     from dflash_convert.pairing import check, open_pair
     from dflash_convert.validation import options as validation
     from dflash_convert.validation import run
-    from dflash_convert.verify import add_round_trip, verify
+    from dflash_convert.verification.tensors import add_round_trip, verify
 
     findings = check(*open_pair(file, target), max(n_max, default=None))
     errors = [finding for finding in findings if finding.severity == "error"]

@@ -11,12 +11,12 @@ from dflash_convert.checkpoint import SourceTensor
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import KV, TensorType, u32
 from dflash_convert.container.writer import Entry, GgufOutput, check_output_path, check_space, layout
-from dflash_convert.dialects import refuse_fork
-from dflash_convert.encode import Place, make_jobs
+from dflash_convert.encode.jobs import Place, make_jobs
+from dflash_convert.encode.workers import run_jobs
 from dflash_convert.errors import CheckpointError, FamilyError, UsageError
 from dflash_convert.families.common import TensorPlan
+from dflash_convert.forks.dialects import refuse_fork
 from dflash_convert.plan import QUANTIZATION_VERSION, FilePlan, TypeOptions, resolve_outtype, typed_by_recipe
-from dflash_convert.workers import run_jobs
 
 FLOATS = (TensorType.F32, TensorType.F16, TensorType.BF16)
 DRAFTERS = ("dflash", "eagle3", "gemma4-assistant")

@@ -11,8 +11,8 @@ import pytest
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.container.types import TensorType
 from dflash_convert.errors import ConfigError, ContainerError, UsageError
-from dflash_convert.memory import Request, plan_memory
-from dflash_convert.memory_models import drafter_from_config, model_from_keys, target_from_config
+from dflash_convert.memory.models import drafter_from_config, model_from_keys, target_from_config
+from dflash_convert.memory.plan import Request, plan_memory
 
 CONTEXT = 163840
 DRAFTER = {

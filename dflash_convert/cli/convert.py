@@ -24,9 +24,9 @@ from dflash_convert.cli.common import (
 
 if TYPE_CHECKING:
     from dflash_convert.convert import Conversion, Options, Source, Written
+    from dflash_convert.encode.workers import Pool
     from dflash_convert.hub import Resolved
     from dflash_convert.prove import Proof
-    from dflash_convert.workers import Pool
 
 
 @click.command("convert")
@@ -100,7 +100,7 @@ def command(drafter: str, target: str | None, **given: Any) -> None:
 
 def _early_pool(drafter: Path, given: dict[str, Any]) -> AbstractContextManager[Pool | None]:
     """Workers that start while the tokenizer is read, for a conversion that will want them."""
-    from dflash_convert.workers import Pool, pool_size
+    from dflash_convert.encode.workers import Pool, pool_size
 
     if given["dry_run"]:
         return nullcontext()
@@ -204,7 +204,7 @@ def _not_a_target(directory: Path) -> None:
 def _proposed_target(drafter: str) -> str | None:
     """The target that a local speculators checkpoint names itself."""
     from dflash_convert.checkpoint import read_config
-    from dflash_convert.families.dialects import proposed_target
+    from dflash_convert.families.spellings import proposed_target
 
     directory = Path(drafter)
     return proposed_target(read_config(directory)) if (directory / "config.json").is_file() else None

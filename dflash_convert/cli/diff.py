@@ -21,7 +21,7 @@ def command(a: Path, b: Path, as_json: bool, quiet: bool, verbose: int) -> None:
     Tensors are decoded and compared by value where their bytes differ, A taken for the truth. The exit code is
     0 whether or not they differ; --json says "identical".
     """
-    from dflash_convert.diff import diff
+    from dflash_convert.verification.diff import diff
 
     result = diff(a, b)
     if as_json:

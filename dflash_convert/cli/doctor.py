@@ -11,7 +11,7 @@ import click
 from dflash_convert.cli.common import json_option, verbosity_options
 
 if TYPE_CHECKING:
-    from dflash_convert.release.doctor import Report
+    from dflash_convert.doctor import Report
 
 SIGN = {"ok": "ok", "note": "--", "warning": "!!", "error": "XX"}
 
@@ -27,7 +27,7 @@ def command(llama_server: str | None, offline: bool, as_json: bool, **given: Any
     Every problem comes with the one thing to do about it. Ends with 7 when no engine can run a pair (only
     validate needs one), with 1 when Python or a package is missing or too old.
     """
-    from dflash_convert.release.doctor import diagnose
+    from dflash_convert.doctor import diagnose
 
     report = diagnose(llama_server=llama_server, offline=offline)
     if as_json:

@@ -12,7 +12,7 @@ from dflash_convert.cli.common import json_option, show_notes, verbosity_options
 
 if TYPE_CHECKING:
     from dflash_convert.inspect_file import Inspection
-    from dflash_convert.memory import MemoryPlan
+    from dflash_convert.memory.plan import MemoryPlan
 
 MEMORY_ROWS = (
     ("weights", "weights_mib"),
@@ -61,7 +61,7 @@ def command(path: Path, target: Path | None, memory: bool, as_json: bool, quiet:
 def _memory(found: Inspection, target: Path | None, given: dict[str, Any]) -> MemoryPlan:
     from dflash_convert.errors import UsageError
     from dflash_convert.inspect_file import target_model
-    from dflash_convert.memory import Request, plan_memory
+    from dflash_convert.memory.plan import Request, plan_memory
 
     if not found.is_drafter or found.model is None:
         raise UsageError(

@@ -32,7 +32,7 @@ def command(source: Path, output: Path, target: str | None, overrides: Any, **gi
     must not be shifted twice.
     """
     from dflash_convert.container.reader import open_gguf
-    from dflash_convert.migrate import migrate_file, plan_migration, vocabulary_size
+    from dflash_convert.forks.migrate import migrate_file, plan_migration, vocabulary_size
 
     vocabulary = _vocabulary(target, given["quiet"]) if target else None
     if given["dry_run"]:

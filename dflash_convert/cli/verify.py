@@ -20,7 +20,7 @@ from dflash_convert.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from dflash_convert.verify import TensorReport, VerifyResult
+    from dflash_convert.verification.tensors import TensorReport, VerifyResult
 
 
 @click.command("verify")
@@ -51,7 +51,7 @@ def command(gguf: Path, drafter: str, target: str | None, fidelity: bool, quiet:
 
     from dflash_convert import hub
     from dflash_convert.errors import UsageError
-    from dflash_convert.verify import add_fidelity, add_round_trip, verify
+    from dflash_convert.verification.tensors import add_fidelity, add_round_trip, verify
 
     if given["target_gguf"] and not (fidelity and target):
         raise UsageError("--target-gguf works with --fidelity and --target-model-dir: its tokenizer reads the prompts")

@@ -28,7 +28,7 @@ FLOATS = ("BF16", "F16", "F32", "F64")
 
 
 class Rule(NamedTuple):
-    """``shape``: symbols outermost first; ``transform``: a name of :mod:`dflash_convert.transforms`."""
+    """``shape``: symbols outermost first; ``transform``: a name of :mod:`dflash_convert.encode.transforms`."""
 
     name: str
     shape: str
@@ -79,7 +79,7 @@ def plain_weights(tensors: Mapping[str, SourceTensor]) -> list[Weight]:
 class TensorPlan:
     """One tensor to write: ``shape`` outermost first, ``sources`` the tensors it is made of.
 
-    ``transform`` names a function of :mod:`dflash_convert.transforms`, ``argument`` is its parameter (for
+    ``transform`` names a function of :mod:`dflash_convert.encode.transforms`, ``argument`` is its parameter (for
     ``rope_rows`` the head size, for ``stack`` the first matrix among the sources), ``constant`` the values of a
     tensor that is derived rather than read (with sources: the part that replaces theirs).  ``scheme`` and ``block``
     say how quantized sources become values.  ``type`` is a type of the GGUF that no output type changes (empty: the

@@ -14,7 +14,7 @@ from typing import Any
 from dflash_convert.checkpoint import Checkpoint, SourceTensor
 from dflash_convert.container.types import KV, ValueType, array, boolean, f32, u32
 from dflash_convert.errors import CheckpointError, FamilyError
-from dflash_convert.families import backbone, dialects
+from dflash_convert.families import backbone, spellings
 from dflash_convert.families.backbone import ARCH
 from dflash_convert.families.common import (
     Description,
@@ -44,7 +44,7 @@ TARGET = ("embed.", "head.", "norm.", "layers.", "hc_head_", "vision.", "aligner
 CONTRACT = {
     "block_size": ("dspark_block_size", "--block-size N gives it"),
     "mask_token_id": ("dspark_noise_token_id", "--mask-token-id N gives it"),
-    "target_layer_ids": ("dspark_target_layer_ids", dialects.TAP_TIP),
+    "target_layer_ids": ("dspark_target_layer_ids", spellings.TAP_TIP),
 }
 ROOT = {
     "main_proj.weight": Rule("fc.weight", "H T"),
@@ -113,9 +113,9 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
     dims = _sizes(config, stages)
     rope, rope_notes = read_rope(config)
     fused = [weight._replace(name="fc.weight") for weight in weights if weight.name == "main_proj.weight"]
-    taps = dialects.read_taps(config, target_config, fused, dims["H"], overrides, notes)
-    block = dialects.read_block(config, overrides)
-    mask = dialects.read_mask(config, target_config, dims["V"], overrides, notes)
+    taps = spellings.read_taps(config, target_config, fused, dims["H"], overrides, notes)
+    block = spellings.read_block(config, overrides)
+    mask = spellings.read_mask(config, target_config, dims["V"], overrides, notes)
     rank = next((w.shape[-1] for w in weights if w.name == "markov_head.markov_w1.weight" and w.shape), 0)
     dims |= {"T": len(taps) * dims["H"], "R": rank, "M": dims["H"] + rank}
     mapped = _tensors(weights, dims, overrides)

@@ -8,7 +8,7 @@ from typing import Any
 from dflash_convert.checkpoint import Checkpoint
 from dflash_convert.container.types import KV, ValueType, array, f32, u32
 from dflash_convert.errors import CheckpointError, ConfigError
-from dflash_convert.families import backbone, dialects, dspark, mask_embedding, quantized
+from dflash_convert.families import backbone, dspark, mask_embedding, quantized, spellings
 from dflash_convert.families.backbone import ARCH, Sizes
 from dflash_convert.families.common import (
     Description,
@@ -58,17 +58,17 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
     config, target_config = Config(checkpoint.config), Config(target, "target config.json")
     notes: list[Note] = []
     loaded = quantized.logical_weights(checkpoint, notes)
-    weights = dialects.canonical(loaded.weights)
+    weights = spellings.canonical(loaded.weights)
     _note_exporter(config, weights, notes)
     sizes = backbone.read_sizes(config, weights, target_config, notes)
     rope, rope_notes = read_rope(config)
     notes += rope_notes
-    taps = dialects.read_taps(config, target_config, weights, sizes.hidden, overrides, notes)
-    block = dialects.read_block(config, overrides)
-    mask = dialects.read_mask(config, target_config, sizes.vocab, overrides, notes)
+    taps = spellings.read_taps(config, target_config, weights, sizes.hidden, overrides, notes)
+    block = spellings.read_block(config, overrides)
+    mask = spellings.read_mask(config, target_config, sizes.vocab, overrides, notes)
     named = is_spark_name(config)
     markov = dspark.has_markov(weights)
-    anchor = dialects.read_anchor(config, block, named or markov, notes)
+    anchor = spellings.read_anchor(config, block, named or markov, notes)
     zero = dspark.lacks_markov(config, weights) and anchor
     spark = markov or zero
     second = _second(config, weights)
@@ -124,8 +124,8 @@ def _second(config: Config, weights: Sequence[Weight]) -> bool:
 
 
 def _note_exporter(config: Config, weights: Sequence[Weight], notes: list[Note]) -> None:
-    who = dialects.exporter(config, weights)
-    made_for = dialects.proposed_target(config.raw)
+    who = spellings.exporter(config, weights)
+    made_for = spellings.proposed_target(config.raw)
     if who not in ("z-lab", "unknown"):
         notes.append(Note("info", f"written in {who}'s format" + (f", for {made_for}" if made_for else "")))
 

@@ -14,7 +14,7 @@ import numpy as np
 from dflash_convert.checkpoint import Checkpoint
 from dflash_convert.container.types import KV, ValueType, array, f32, string, u32
 from dflash_convert.errors import CheckpointError, ConfigError, FamilyError
-from dflash_convert.families import backbone, dialects, dspark, quantized
+from dflash_convert.families import backbone, dspark, quantized, spellings
 from dflash_convert.families.backbone import ARCH, BACKBONE, Sizes
 from dflash_convert.families.common import (
     Description,
@@ -58,14 +58,14 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
     config, target_config = _with_global_heads(checkpoint.config), Config(target, "target config.json")
     notes: list[Note] = []
     loaded = quantized.logical_weights(checkpoint, notes)
-    weights = dialects.canonical(loaded.weights)
+    weights = spellings.canonical(loaded.weights)
     sizes = backbone.read_sizes(config, weights, target_config, notes)
     _check(config, sizes)
     rope = _rope(config, notes)
-    taps = dialects.read_taps(config, target_config, weights, sizes.hidden, overrides, notes)
-    block = dialects.read_block(config, overrides)
-    mask = dialects.read_mask(config, target_config, sizes.vocab, overrides, notes)
-    anchor = dialects.read_anchor(config, block, True, notes)
+    taps = spellings.read_taps(config, target_config, weights, sizes.hidden, overrides, notes)
+    block = spellings.read_block(config, overrides)
+    mask = spellings.read_mask(config, target_config, sizes.vocab, overrides, notes)
+    anchor = spellings.read_anchor(config, block, True, notes)
     zero = anchor and dspark.lacks_markov(config, weights)
     spark = zero or dspark.has_markov(weights)
     mapped = _tensors(weights, sizes, len(taps), spark, overrides)

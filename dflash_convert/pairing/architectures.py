@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dflash_convert.dialects import BY_ARCHITECTURE
+from dflash_convert.forks.dialects import BY_ARCHITECTURE
 
 # Graphs that set t_layer_inp, so that their hidden states can be tapped.  qwen4exp sets it too, but to the whole
 # hyper-connection residual, whose width the extraction refuses.

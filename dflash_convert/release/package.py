@@ -20,7 +20,6 @@ from dflash_convert.notes import Note
 from dflash_convert.release.card import card_text
 from dflash_convert.release.commands import TargetGguf, parse_target, preset_text
 from dflash_convert.release.facts import DrafterFacts, Origin, found_by_llama_cpp, read_facts, same_release, sha256_of
-from dflash_convert.release.fidelity import match_verifications, verification_summary
 from dflash_convert.release.manifest import (
     CARD,
     KIND,
@@ -33,7 +32,8 @@ from dflash_convert.release.manifest import (
     to_text,
     verify_manifest,
 )
-from dflash_convert.release.validation import match_reports, summary
+from dflash_convert.release.validations import match_reports, summary
+from dflash_convert.release.verifications import match_verifications, verification_summary
 from dflash_convert.validation.result import BROKEN, ENGINE_FAILURE, ValidationResult
 
 T = TypeVar("T")

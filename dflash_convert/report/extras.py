@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from dflash_convert.errors import DflashError
 
 if TYPE_CHECKING:
-    from dflash_convert.memory import MemoryPlan
+    from dflash_convert.memory.plan import MemoryPlan
     from dflash_convert.pairing import Finding
     from dflash_convert.validation.result import ValidationResult
-    from dflash_convert.verify import VerifyResult
+    from dflash_convert.verification.tensors import VerifyResult
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ def type_rows(path: Path) -> tuple[TypeRow, ...]:
 
 def _memory(result: ValidationResult) -> MemoryPlan:
     from dflash_convert.container.reader import open_gguf
-    from dflash_convert.memory import Request, plan_memory
-    from dflash_convert.memory_models import model_from_keys
+    from dflash_convert.memory.models import model_from_keys
+    from dflash_convert.memory.plan import Request, plan_memory
 
     models = []
     for side in (result.drafter, result.target):

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_convert.container.types import array_length
-from dflash_convert.dialects import refuse_fork
 from dflash_convert.errors import ContainerError, FamilyError, InputError
+from dflash_convert.forks.dialects import refuse_fork
 from dflash_convert.validation.result import FileFacts
 
 if TYPE_CHECKING:

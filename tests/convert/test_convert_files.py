@@ -17,9 +17,9 @@ from dflash_convert import convert
 from dflash_convert.cli import cli
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.convert import Options, Source
+from dflash_convert.encode.workers import Pool
 from dflash_convert.errors import CheckpointError, ConfigError, OutputError, UsageError
 from dflash_convert.plan import TypeOptions
-from dflash_convert.workers import Pool
 
 
 @pytest.fixture

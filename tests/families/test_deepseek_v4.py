@@ -16,14 +16,14 @@ from family_cases import Key, Make, Read
 from dflash_convert import convert
 from dflash_convert.checkpoint import Reader
 from dflash_convert.container.reader import open_gguf
-from dflash_convert.encode import Job, job_from_json, job_to_json
+from dflash_convert.encode.jobs import Job, job_from_json, job_to_json
+from dflash_convert.encode.transforms import RowSource
 from dflash_convert.errors import CheckpointError, ConfigError, DflashError, FamilyError, UsageError
-from dflash_convert.memory_models import model_from_keys
+from dflash_convert.memory.models import model_from_keys
 from dflash_convert.pairing import check, open_pair
 from dflash_convert.plan import TypeOptions
 from dflash_convert.quantize import plan_quantize
-from dflash_convert.transforms import RowSource
-from dflash_convert.verify import verify
+from dflash_convert.verification.tensors import verify
 
 NAMES = ("deepseek_v4_dspark", "deepseek_v4_dspark_fp8")
 EXPERT = "mtp.1.ffn.experts.2.w2."

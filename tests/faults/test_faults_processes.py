@@ -238,7 +238,7 @@ def test_a_worker_that_dies_is_an_error(command: list[str], tmp_path: Path) -> N
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(
-        "import os, sys\nif 'dflash_convert.encode' in str(sys.orig_argv): os.pwrite = lambda *a: os._exit(77)\n"
+        "import os, sys\nif 'dflash_convert.encode.worker' in str(sys.orig_argv): os.pwrite = lambda *a: os._exit(77)\n"
     )
     out = tmp_path / "out"
     out.mkdir()
@@ -254,7 +254,7 @@ def test_an_error_inside_a_worker_is_the_programs(call: str, code: int, command:
     (site / "sitecustomize.py").write_text(
         "import errno, os, sys\n"
         "def fail(*a): raise OSError(errno.EIO, os.strerror(errno.EIO))\n"
-        f"if 'dflash_convert.encode' in str(sys.orig_argv): os.{call} = fail\n"
+        f"if 'dflash_convert.encode.worker' in str(sys.orig_argv): os.{call} = fail\n"
     )
     out = tmp_path / "out"
     out.mkdir()

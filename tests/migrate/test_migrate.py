@@ -22,12 +22,12 @@ from dflash_convert.cli.migrate import command
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import KV, TensorType, ValueType, array, boolean, f32, string, u32
 from dflash_convert.container.writer import Entry, GgufOutput, layout
-from dflash_convert.dialects import dialect_of
 from dflash_convert.engine import embedded, session
 from dflash_convert.engine.trace import Launch, Request
 from dflash_convert.errors import ContainerError, DflashError, FamilyError, UsageError
 from dflash_convert.families.common import Overrides
-from dflash_convert.migrate import migrate_file, plan_migration
+from dflash_convert.forks.dialects import dialect_of
+from dflash_convert.forks.migrate import migrate_file, plan_migration
 from dflash_convert.plan import TypeOptions
 from dflash_convert.quantize import plan_quantize
 

@@ -13,8 +13,8 @@ from dflash_convert import convert
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.container.types import TensorType, ValueType, array, string, u32
 from dflash_convert.container.writer import Entry, GgufOutput, layout
+from dflash_convert.encode.imatrix import open_imatrix
 from dflash_convert.errors import InputError
-from dflash_convert.imatrix import open_imatrix
 from dflash_convert.plan import TypeOptions
 from dflash_convert.quantize import quantize_file
 

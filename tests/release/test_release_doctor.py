@@ -12,9 +12,9 @@ import pytest
 from release_tools import ROOT, Done
 from upload_hub import TOKEN
 
+from dflash_convert.doctor import Finding, Report
 from dflash_convert.engine.trace import EngineInfo
 from dflash_convert.release import doctor
-from dflash_convert.release.doctor import Finding, Report
 
 GOOD = EngineInfo(
     "llama-server", "/opt/llama-server", "4242", doctor.DRAFTING, ("CUDA0: A Card (24000 MiB, 23000 MiB free)",)

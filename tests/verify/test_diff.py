@@ -13,7 +13,7 @@ from verify_files import Keys, Tensors, rewrite
 
 from dflash_convert.container.types import ValueType as V
 from dflash_convert.container.types import array, string, u32
-from dflash_convert.diff import KeyDiff, diff
+from dflash_convert.verification.diff import KeyDiff, diff
 
 Convert = Callable[[str], Path]
 

@@ -12,7 +12,7 @@ from mutations import MUTATIONS, without_provenance
 from verify_files import Keys, Tensors, rewrite
 
 from dflash_convert.pairing import check, open_pair
-from dflash_convert.verify import verify
+from dflash_convert.verification.tensors import verify
 
 Convert = Callable[[str], Path]
 

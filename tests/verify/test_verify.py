@@ -15,7 +15,7 @@ from verify_files import Keys, Tensors, rewrite
 from dflash_convert.container.types import TensorType, array, boolean, f32, string, u32
 from dflash_convert.container.types import ValueType as V
 from dflash_convert.errors import VerificationError
-from dflash_convert.verify import VerifyResult, add_fidelity, verify
+from dflash_convert.verification.tensors import VerifyResult, add_fidelity, verify
 
 Convert = Callable[[str], Path]
 Change = Callable[[Keys, Tensors], None]
@@ -250,7 +250,7 @@ from pathlib import Path
 import numpy as np
 from dflash_convert.checkpoint import open_checkpoint
 from dflash_convert.convert import Options, Source, prepare, write
-from dflash_convert.verify import verify
+from dflash_convert.verification.tensors import verify
 
 pair, out = Path(sys.argv[1]), Path(sys.argv[2])
 drafter = out / "big"
@@ -287,7 +287,7 @@ print(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 def test_the_vocabulary_is_tried_in_llama_cpp(fixtures: Path, tmp_path: Path) -> None:
     """A merge that is gone leaves every key plausible; only splitting text shows it."""
     from dflash_convert import convert
-    from dflash_convert.verify import add_round_trip, verify
+    from dflash_convert.verification.tensors import add_round_trip, verify
 
     pair = fixtures / "tiny-js"
     path = tmp_path / "dflash-tiny.gguf"

@@ -12,8 +12,15 @@ from dflash_convert.container.types import KV
 from dflash_convert.engine import embedded
 from dflash_convert.engine.trace import EngineInfo
 from dflash_convert.errors import TokenizerError
+from dflash_convert.verification.vocabulary import (
+    Difference,
+    known_limit,
+    library_of,
+    probe_texts,
+    round_trip,
+    write_carrier,
+)
 from dflash_convert.vocab import load_vocabulary
-from dflash_convert.vocab.roundtrip import Difference, known_limit, library_of, probe_texts, round_trip, write_carrier
 
 TEXTS = probe_texts(
     "const total = items.map(x => x);\n  Größe, naïve\t café 你好，世界 1234\n\u200b👩\u200d👧 e\u030b\n"

@@ -17,8 +17,8 @@ from dflash_convert.container.types import KV, TensorType, string, u32
 from dflash_convert.container.writer import Entry, GgufOutput, layout
 from dflash_convert.families.common import Description
 from dflash_convert.families.detect import describe
-from dflash_convert.reference.load import DrafterSource, drafter_from_description, target_from_gguf
-from dflash_convert.reference.target import Target
+from dflash_convert.forward.load import DrafterSource, drafter_from_description, target_from_gguf
+from dflash_convert.forward.target import Target
 
 Arrays = Mapping[str, NDArray[Any]]
 WritePair = Callable[[Sequence[KV], Arrays], tuple[Path, Path]]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from dflash_convert.errors import PairingError, UsageError
-from dflash_convert.reference.generate import generate
-from dflash_convert.reference.load import DrafterSource, target_from_checkpoint, target_from_gguf
-from dflash_convert.reference.target import Target, generate_greedy
+from dflash_convert.forward.generate import generate
+from dflash_convert.forward.load import DrafterSource, target_from_checkpoint, target_from_gguf
+from dflash_convert.forward.target import Target, generate_greedy
 
 N_PREDICT, N_MAX = 96, 7
 

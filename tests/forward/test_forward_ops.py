@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from dflash_convert.reference import ops
-from dflash_convert.reference.drafter import causal_conv
-from dflash_convert.reference.heads import greedy, markov_walk, selector_walk
+from dflash_convert.forward import ops
+from dflash_convert.forward.drafter import causal_conv
+from dflash_convert.forward.heads import greedy, markov_walk, selector_walk
 
 RNG = np.random.default_rng(3)
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dflash_convert.errors import PairingError, UsageError
-from dflash_convert.reference.drafter import Drafter
-from dflash_convert.reference.heads import Draft
-from dflash_convert.reference.target import Target
+from dflash_convert.forward.drafter import Drafter
+from dflash_convert.forward.heads import Draft
+from dflash_convert.forward.target import Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 from dflash_convert.container.types import TensorType, array_length, tensor_nbytes
 from dflash_convert.errors import ConfigError, ContainerError
 from dflash_convert.hparams import MAX_LAYERS, Config
-from dflash_convert.memory import CacheLayer, Model
+from dflash_convert.memory.plan import CacheLayer, Model
 from dflash_convert.notes import Note
 
 # architectures whose GGUF has no per-layer pattern: every n-th layer is full (the runtime's own constants)

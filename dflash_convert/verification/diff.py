@@ -8,8 +8,8 @@ from typing import Any
 
 from dflash_convert.container.reader import Gguf, TensorInfo, open_gguf
 from dflash_convert.container.types import KV
-from dflash_convert.verify import same_shape
-from dflash_convert.verify_keys import same, shown
+from dflash_convert.verification.keys import same, shown
+from dflash_convert.verification.tensors import same_shape
 
 NOT_DECODED = {"I8", "I16", "I32", "I64", "F64"}  # compared by their bytes
 
@@ -106,7 +106,7 @@ def _items(a: KV, b: KV) -> tuple[str, str]:
 
 
 def _tensors(first: Gguf, second: Gguf) -> list[TensorDiff]:
-    from dflash_convert.figures import FileRows
+    from dflash_convert.verification.figures import FileRows
 
     found = []
     with FileRows(first.path) as rows_a, FileRows(second.path) as rows_b:
@@ -127,7 +127,7 @@ def _compare(a: TensorInfo, b: TensorInfo, rows_a: Any, rows_b: Any) -> TensorDi
     """None when the bytes are equal."""
     import numpy as np
 
-    from dflash_convert.figures import Figures, chunks, dequantizer
+    from dflash_convert.verification.figures import Figures, chunks, dequantizer
 
     figures, equal = Figures(), a.type is b.type
     numbers_only = {a.type.name, b.type.name} & NOT_DECODED

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 import quant
 from dflash_convert.errors import UsageError
-from dflash_convert.reference.fidelity import Context, RandomTable, fidelity, random_contexts, real_contexts
-from dflash_convert.reference.hyper import DrafterHyper
-from dflash_convert.reference.load import DrafterSource, Weights
-from dflash_convert.reference.target import Target
+from dflash_convert.forward.fidelity import Context, RandomTable, fidelity, random_contexts, real_contexts
+from dflash_convert.forward.hyper import DrafterHyper
+from dflash_convert.forward.load import DrafterSource, Weights
+from dflash_convert.forward.target import Target
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from dflash_convert.checkpoint import Checkpoint, Reader, open_checkpoint
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import KV
+from dflash_convert.encode.transforms import RowSource, row_count
 from dflash_convert.errors import FamilyError
 from dflash_convert.families.common import Description, TensorPlan, normalize
 from dflash_convert.families.detect import describe
+from dflash_convert.forward.drafter import Drafter
+from dflash_convert.forward.hyper import DrafterHyper, TargetHyper, drafter_hyper, target_hyper
+from dflash_convert.forward.ops import Rope
+from dflash_convert.forward.target import Target
 from dflash_convert.hparams import Config, architectures
-from dflash_convert.reference.drafter import Drafter
-from dflash_convert.reference.hyper import DrafterHyper, TargetHyper, drafter_hyper, target_hyper
-from dflash_convert.reference.ops import Rope
-from dflash_convert.reference.target import Target
-from dflash_convert.transforms import RowSource, row_count
 
 Array = NDArray[Any]
 DEFAULT_BUDGET = 2 << 30  # bytes of decoded weights kept: small models stay whole, large ones stream by layer

@@ -13,8 +13,8 @@ import pytest
 from dflash_convert.container.types import KV, u32
 from dflash_convert.errors import ContainerError, FamilyError, PairingError, UsageError
 from dflash_convert.families.common import Description
-from dflash_convert.reference.hyper import drafter_hyper, target_hyper
-from dflash_convert.reference.load import (
+from dflash_convert.forward.hyper import drafter_hyper, target_hyper
+from dflash_convert.forward.load import (
     DrafterSource,
     Weights,
     drafter_from_checkpoint,
@@ -22,7 +22,7 @@ from dflash_convert.reference.load import (
     target_from_checkpoint,
     target_from_gguf,
 )
-from dflash_convert.reference.target import Target
+from dflash_convert.forward.target import Target
 
 KEYS: dict[str, Any] = {
     "general.architecture": "dflash",

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dflash_convert.errors import ContainerError, PairingError, UsageError
-from dflash_convert.reference import ops
-from dflash_convert.reference.heads import Draft, greedy, markov_walk, selector_walk
-from dflash_convert.reference.hyper import DrafterHyper
-from dflash_convert.reference.ops import F32, KVCache
+from dflash_convert.forward import ops
+from dflash_convert.forward.heads import Draft, greedy, markov_walk, selector_walk
+from dflash_convert.forward.hyper import DrafterHyper
+from dflash_convert.forward.ops import F32, KVCache
 
 Weights = Mapping[str, NDArray[Any]]
 

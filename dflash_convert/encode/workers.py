@@ -18,7 +18,8 @@ from types import TracebackType
 from typing import IO, Any
 
 from dflash_convert import child, errors
-from dflash_convert.encode import Encoders, Job, job_to_json
+from dflash_convert.encode.jobs import Job, job_to_json
+from dflash_convert.encode.rows import Encoders
 from dflash_convert.errors import DflashError
 
 SMALL = 1 << 25  # elements below which starting workers costs more than it saves
@@ -126,7 +127,7 @@ def _start() -> tuple[subprocess.Popen[bytes], socket.socket]:
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
-            child.command("encode"),
+            child.command("encode.worker"),
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},

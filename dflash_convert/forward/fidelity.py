@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dflash_convert.errors import UsageError
+from dflash_convert.forward.drafter import Drafter
+from dflash_convert.forward.heads import Draft
+from dflash_convert.forward.hyper import DrafterHyper
+from dflash_convert.forward.load import DrafterSource
+from dflash_convert.forward.ops import F32
+from dflash_convert.forward.target import Target, generate_greedy
 from dflash_convert.notes import Note
-from dflash_convert.reference.drafter import Drafter
-from dflash_convert.reference.heads import Draft
-from dflash_convert.reference.hyper import DrafterHyper
-from dflash_convert.reference.load import DrafterSource
-from dflash_convert.reference.ops import F32
-from dflash_convert.reference.target import Target, generate_greedy
 
 RANDOM_HEAD_ROWS = 2048
 EMBEDDING_SPREAD = 0.02  # usual standard deviation of trained embedding rows

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dflash_convert.reference import ops
-from dflash_convert.reference.ops import F32
+from dflash_convert.forward import ops
+from dflash_convert.forward.ops import F32
 
 Weights = Mapping[str, NDArray[Any]]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dflash_convert.errors import ContainerError, FamilyError
-from dflash_convert.reference.ops import Rope
+from dflash_convert.forward.ops import Rope
 
 Keys = Mapping[str, Any]
 

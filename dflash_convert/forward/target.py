@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dflash_convert.errors import ContainerError, PairingError, UsageError
-from dflash_convert.reference import ops
-from dflash_convert.reference.hyper import TargetHyper
-from dflash_convert.reference.ops import F32, KVCache
+from dflash_convert.forward import ops
+from dflash_convert.forward.hyper import TargetHyper
+from dflash_convert.forward.ops import F32, KVCache
 
 
 class Target:

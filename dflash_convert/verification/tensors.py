@@ -21,13 +21,13 @@ from dflash_convert.families.detect import describe
 from dflash_convert.hparams import architectures
 from dflash_convert.notes import Note
 from dflash_convert.plan import base_type
-from dflash_convert.verify_keys import compare_keys, compare_provenance
+from dflash_convert.verification.keys import compare_keys, compare_provenance
 
 if TYPE_CHECKING:
-    from dflash_convert.figures import Figures, FileRows
-    from dflash_convert.reference.fidelity import Fidelity
-    from dflash_convert.reference.target import Target
-    from dflash_convert.transforms import RowSource
+    from dflash_convert.encode.transforms import RowSource
+    from dflash_convert.forward.fidelity import Fidelity
+    from dflash_convert.forward.target import Target
+    from dflash_convert.verification.figures import Figures, FileRows
 
 LOSSLESS = {"BF16": ("BF16", "F32"), "F16": ("F16", "F32"), "F32": ("F32",), "F64": ("F32",)}
 INTEGERS = ("I64", "I32", "I16", "I8")
@@ -130,8 +130,8 @@ def compare_tensors(
     gguf: Gguf, description: Description, progress: Callable[[int], None]
 ) -> tuple[list[TensorReport], list[str]]:
     """Every planned tensor against the file's, streaming; also names and shapes that differ."""
-    from dflash_convert.figures import FileRows
-    from dflash_convert.transforms import RowSource
+    from dflash_convert.encode.transforms import RowSource
+    from dflash_convert.verification.figures import FileRows
 
     plans = {plan.name: plan for plan in description.tensors}
     differences = [f"tensor {name} is not in the file" for name in plans if name not in gguf.tensors]
@@ -192,8 +192,8 @@ def _compare(plan: TensorPlan, info: TensorInfo, file: FileRows, source: RowSour
 
 
 def _spans(plan: TensorPlan, info: TensorInfo) -> Iterator[tuple[int, int]]:
-    from dflash_convert.figures import chunks
-    from dflash_convert.transforms import granularity
+    from dflash_convert.encode.transforms import granularity
+    from dflash_convert.verification.figures import chunks
 
     return chunks(info, granularity(plan))
 
@@ -211,7 +211,7 @@ def _figures(plan: TensorPlan, info: TensorInfo, file: FileRows, source: RowSour
     """(error figures, whether all values are equal bit for bit, whose dequantizer)."""
     import numpy as np
 
-    from dflash_convert.figures import Figures, as_float, dequantizer, slack_of
+    from dflash_convert.verification.figures import Figures, as_float, dequantizer, slack_of
 
     decode, decoder = dequantizer(info.type)
     block = BLOCK[info.type][0] if BLOCK[info.type][0] > 1 else min(info.shape[-1], 256)
@@ -226,7 +226,7 @@ def _figures(plan: TensorPlan, info: TensorInfo, file: FileRows, source: RowSour
 
 
 def _problem(kind: TensorType, figures: Figures, *, equal: bool, lossless: bool) -> str | None:
-    from dflash_convert.figures import BLOCK_BOUND
+    from dflash_convert.verification.figures import BLOCK_BOUND
 
     if not figures.finite:
         return "holds NaN or Inf (a block scale or a value)"
@@ -251,7 +251,7 @@ def add_round_trip(result: VerifyResult, target: Path) -> VerifyResult:
     """
     from dflash_convert.engine import embedded
     from dflash_convert.errors import EngineError
-    from dflash_convert.vocab.roundtrip import PROBES, probe_texts, round_trip
+    from dflash_convert.verification.vocabulary import PROBES, probe_texts, round_trip
 
     engine = embedded.info()
     if engine is None:
@@ -279,8 +279,8 @@ def add_fidelity(
     With a small Qwen3-type target whose weights are at hand (in ``target`` or ``target_gguf``) the context is
     that target's own greedy text, else noise.
     """
-    from dflash_convert.reference.fidelity import fidelity, random_contexts, real_contexts
-    from dflash_convert.reference.load import drafter_from_checkpoint, drafter_from_gguf
+    from dflash_convert.forward.fidelity import fidelity, random_contexts, real_contexts
+    from dflash_convert.forward.load import drafter_from_checkpoint, drafter_from_gguf
 
     source = drafter_from_checkpoint(drafter, read_config(target) if target else {})
     encoded = {result.path.name: drafter_from_gguf(result.path)}
@@ -295,7 +295,7 @@ def add_fidelity(
 
 def _small_target(directory: Path | None, gguf: Path | None) -> Target | None:
     """The target's forward when it is of the type that is modelled and small enough for numpy."""
-    from dflash_convert.reference.load import target_from_checkpoint, target_from_gguf
+    from dflash_convert.forward.load import target_from_checkpoint, target_from_gguf
 
     if gguf is not None:
         return target_from_gguf(gguf)

@@ -21,8 +21,8 @@ from dflash_convert.container.types import KV, ValueType, array, boolean, f32, s
 from dflash_convert.engine import embedded, session
 from dflash_convert.engine.trace import Launch, Request
 from dflash_convert.families.common import Description
-from dflash_convert.reference.load import DrafterSource, drafter_from_gguf
-from dflash_convert.reference.target import Target
+from dflash_convert.forward.load import DrafterSource, drafter_from_gguf
+from dflash_convert.forward.target import Target
 
 pytestmark = [
     pytest.mark.engine,

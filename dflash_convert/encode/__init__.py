@@ -1,0 +1,1 @@
+"""Planned tensors become bytes: jobs, rows, transforms, packed formats, worker processes."""

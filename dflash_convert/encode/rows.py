@@ -1,0 +1,107 @@
+"""Encode the rows of a job and write them where they belong."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import quant
+from dflash_convert import errors
+from dflash_convert.checkpoint import Reader
+from dflash_convert.container.writer import TIPS, pwrite_all
+from dflash_convert.encode.imatrix import open_imatrix
+from dflash_convert.encode.jobs import Job
+from dflash_convert.encode.transforms import RowSource, granularity
+from dflash_convert.errors import OutputError
+from dflash_convert.families.common import TensorPlan
+
+CHUNK = 1 << 18
+
+
+class Encoders:
+    """Runs jobs with buffers and encoders that live as long as it does."""
+
+    def __init__(self) -> None:
+        self._reader = Reader()
+        self._source = RowSource(self._reader)
+        self._encoders: dict[str, Any] = {}
+        self._out: Any = None
+
+    def close(self) -> None:
+        self._reader.__exit__()
+
+    def run(self, job: Job) -> None:
+        step = granularity(job.plan)
+        chunk = max(step, self._rows_per_call(job) // step * step)
+        for start in range(job.start, job.stop, chunk):
+            stop = min(start + chunk, job.stop)
+            rows = self._source.rows(job.plan, start, stop)
+            for place in job.places:
+                data, nbytes = self._encode(job, rows, place.type, start)
+                write(place.fd, data, place.offset + start * nbytes)
+                if stop == job.stop:
+                    start_writeback(place.fd, place.offset + job.start * nbytes, (stop - job.start) * nbytes)
+
+    def _rows_per_call(self, job: Job) -> int:
+        """Rows that fill the largest workspace among the outputs' encoders once."""
+        columns = job.plan.shape[-1]
+        kinds = [place.type for place in job.places if place.type in quant.TYPES]
+        return max((self._encoder(job, kind, columns).rows_per_call for kind in kinds), default=CHUNK // columns)
+
+    def _encode(self, job: Job, rows: Any, type_name: str, start: int) -> tuple[Any, int]:
+        """(encoded rows, bytes per row); the array is valid until the next call."""
+        plan = job.plan
+        stored = "MXFP4" if plan.transform == "stack" else plan.sources[0].dtype if plan.sources else ""
+        if type_name == "I64" or (stored == type_name and rows.dtype == np.uint8):
+            return rows, rows.shape[1] * rows.itemsize
+        if rows.dtype == np.uint8:
+            rows = quant.dequantize(rows, stored, threads=1)
+        encoder = self._encoder(job, type_name, rows.shape[1])
+        need = rows.shape[0] * encoder.row_nbytes
+        if self._out is None or self._out.size < need:
+            self._out = np.empty(need, dtype=np.uint8)
+        out = self._out[:need].reshape(rows.shape[0], encoder.row_nbytes)
+        try:
+            encoder.encode(np.ascontiguousarray(rows), out)
+        except quant.QuantError as error:
+            raise _named(plan, start, error) from None
+        return out, encoder.row_nbytes
+
+    def _encoder(self, job: Job, type_name: str, columns: int) -> Any:
+        """The type's encoder, made anew when the rows' length or the importance weights change."""
+        weighted = bool(job.imatrix) and quant.TYPES[type_name].imatrix
+        key = (columns, job.plan.name if weighted else "")
+        kept = self._encoders.get(type_name)
+        if kept is None or kept[0] != key:
+            weights = None
+            if weighted:
+                weights = open_imatrix(Path(job.imatrix)).weights(job.plan.name, columns)
+            kept = self._encoders[type_name] = (key, quant.Encoder(type_name, columns, imatrix=weights))
+        return kept[1]
+
+
+def _named(plan: TensorPlan, start: int, error: Any) -> errors.CheckpointError:
+    source = plan.sources[0] if plan.sources else None
+    where = f"{source.file.name}: tensor {source.name!r}" if source else f"tensor {plan.name!r}"
+    row = "" if error.row is None else f", row {start + error.row}"
+    reason = {"NonFiniteError": "holds NaN or Inf", "ScaleOverflowError": "is too large for the output type"}
+    text = reason.get(type(error).__name__, str(error))
+    return errors.CheckpointError(f"{where}{row} {text}", tip="the checkpoint is damaged or was trained to overflow")
+
+
+def write(fd: int, data: Any, offset: int) -> None:
+    try:
+        pwrite_all(fd, data, offset)
+    except OSError as error:
+        raise OutputError(f"writing failed: {error.strerror}", tip=TIPS.get(error.errno or 0)) from error
+
+
+def start_writeback(fd: int, offset: int, nbytes: int) -> None:
+    """Let the disk begin now: the sync at the end, which no worker shares, then waits for little."""
+    if hasattr(os, "posix_fadvise"):
+        with contextlib.suppress(OSError):  # advice; a failed write is told by fsync
+            os.posix_fadvise(fd, offset, nbytes, os.POSIX_FADV_DONTNEED)

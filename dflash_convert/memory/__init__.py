@@ -1,0 +1,1 @@
+"""What a pair needs in memory, planned from headers."""
