@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .decode import DECODERS
+from .decode import Kernel
 from .errors import ShapeError
 from .half import F32
 from .load import Loader
 from .types import quant_type
 
-CHUNK = 1 << 16  # elements a kernel call
-_PLAIN_CHUNK = 1 << 18  # F16 and BF16 need no arrays but the output's own
+CHUNK = 1 << 18  # elements a kernel call
 
 
 class Decoder:
@@ -22,8 +21,8 @@ class Decoder:
         self.type = quant_type(type_name)
         self.row_length = row_length
         self.row_nbytes = self.type.row_nbytes(row_length)
-        chunk = chunk or (_PLAIN_CHUNK if self.type.nbytes == 2 else CHUNK)
-        self._blocks = max(1, chunk // self.type.block)
+        self._blocks = max(1, (chunk or CHUNK) // self.type.block)
+        self._kernel = Kernel(type_name, self._blocks * self.type.block) if self.type.block > 1 else None
         self._loader = Loader(self._blocks)
 
     def decode(self, data: NDArray[np.uint8], out: F32) -> None:
@@ -42,8 +41,10 @@ class Decoder:
                 self._decode(records[part], values[part])
 
     def _decode(self, records: NDArray[np.uint8], values: F32) -> None:
-        if self.type.nbytes == 2:  # F16 or BF16
+        if self._kernel is not None:
+            self._kernel.decode(records, values.reshape(-1))
+        elif self.type.name == "F32":
+            np.copyto(values, records.view(np.float32))
+        else:
             halves = records.view(np.float16 if self.type.name == "F16" else np.uint16)
             self._loader.flat(halves.reshape(-1), values.reshape(-1))
-        else:
-            values[...] = DECODERS[self.type.name](records).reshape(values.shape)
