@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dflash_convert import __version__
 from dflash_convert.checkpoint import Checkpoint, open_checkpoint, read_config
 from dflash_convert.container.types import KV, ValueType, array, string
-from dflash_convert.container.writer import GgufOutput, check_output_path, check_space, layout, make_parent
+from dflash_convert.container.writer import GgufOutput, layout
 from dflash_convert.encode.jobs import Place, make_jobs
 from dflash_convert.encode.workers import Pool, run_jobs
 from dflash_convert.errors import ConfigError, UsageError
@@ -22,6 +22,7 @@ from dflash_convert.families.detect import describe, refuse_target
 from dflash_convert.metadata import general_keys
 from dflash_convert.naming import default_name
 from dflash_convert.notes import Note
+from dflash_convert.output import check_output_path, check_space, make_parent
 from dflash_convert.plan import FilePlan, TypeOptions, notes_of, plan_file, resolve_outtype
 
 if TYPE_CHECKING:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_convert.container.writer import check_output_path, disk_errors, make_parent
 from dflash_convert.convert import Options
-from dflash_convert.errors import DflashError, PairingError
+from dflash_convert.errors import PairingError
 
 if TYPE_CHECKING:
     from dflash_convert.pairing import Finding
@@ -82,35 +78,3 @@ def prove(
     validated = run.validate(setup, lambda text, detail: None if detail else say(f"validate: {text}"))
     validated.raise_for_status()
     return Proof(tuple(findings), verified, validated)
-
-
-@contextmanager
-def unproved(paths: Sequence[Path], *, force: bool, keep_failed: bool) -> Iterator[list[Path]]:
-    """Names in a hidden directory beside the outputs; they move into place when the block ends well.
-
-    With ``keep_failed`` they also move when it does not; otherwise a failure leaves the outputs as they were.
-    """
-    for path in paths:
-        make_parent(path)
-        check_output_path(path, force=force)
-    with disk_errors(paths[0]):
-        hidden = Path(tempfile.mkdtemp(prefix=".dflash-convert-", dir=paths[0].parent))
-    try:
-        yield [hidden / path.name for path in paths]
-    except BaseException as error:
-        if keep_failed:
-            _move(hidden, paths)
-        elif isinstance(error, DflashError) and error.tip is None:
-            error.tip = "nothing was written; --keep-failed keeps the file"
-        raise
-    else:
-        _move(hidden, paths)
-    finally:
-        shutil.rmtree(hidden, ignore_errors=True)
-
-
-def _move(hidden: Path, paths: Sequence[Path]) -> None:
-    for path in paths:
-        if (hidden / path.name).exists():
-            with disk_errors(path):
-                (hidden / path.name).replace(path)

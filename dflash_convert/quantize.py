@@ -10,12 +10,13 @@ from pathlib import Path
 from dflash_convert.checkpoint import SourceTensor
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import KV, TensorType, u32
-from dflash_convert.container.writer import Entry, GgufOutput, check_output_path, check_space, layout
+from dflash_convert.container.writer import Entry, GgufOutput, layout
 from dflash_convert.encode.jobs import Place, make_jobs
 from dflash_convert.encode.workers import run_jobs
 from dflash_convert.errors import CheckpointError, FamilyError, UsageError
 from dflash_convert.families.common import TensorPlan
 from dflash_convert.forks.dialects import refuse_fork
+from dflash_convert.output import check_output_path, check_space
 from dflash_convert.plan import QUANTIZATION_VERSION, FilePlan, TypeOptions, resolve_outtype, typed_by_recipe
 
 FLOATS = (TensorType.F32, TensorType.F16, TensorType.BF16)

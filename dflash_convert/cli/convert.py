@@ -123,9 +123,9 @@ def _convert(
         return
     proofs: list[Proof] = []
     if given["validate"]:
-        from dflash_convert.prove import unproved
+        from dflash_convert.output import withheld
 
-        with unproved(paths, force=given["force"], keep_failed=given["keep_failed"]) as hidden:
+        with withheld(paths, force=given["force"], keep_failed=given["keep_failed"]) as hidden:
             written = _write(conversion, hidden, given, pool)
             for one, final in zip(written, paths, strict=True):
                 proofs.append(_prove(one, final, drafter_source, target_source, options, given))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dflash_convert.cli.common import json_option, say, show_notes, verbosity_options
-from dflash_convert.errors import OutputError, UsageError
+from dflash_convert.errors import UsageError
+from dflash_convert.output import check_output_path, write_text
 
 if TYPE_CHECKING:
     from dflash_convert.validation.options import Options
@@ -75,10 +75,7 @@ def command(**given: Any) -> None:
 
     outputs = [path for path in (given["html"], given["save_reference"]) if path]
     for path in outputs:
-        if path.exists() and not given["force"]:
-            raise OutputError(f"{path} exists already", tip="give another name, or --force to overwrite it")
-        if not os.access(path.parent, os.W_OK | os.X_OK):
-            raise OutputError(f"{path} cannot be written: {path.parent} is not a directory to write to")
+        check_output_path(path, force=given["force"])
     quiet = given["quiet"]
     setup = run.prepare(_options(given))
     show_notes(setup.notes, quiet=quiet)
@@ -147,14 +144,12 @@ def _show(result: ValidationResult, given: dict[str, Any]) -> None:
     if given["save_reference"] and result.exit_code:
         say("reference not saved: a run that failed is nothing to compare with")
     elif given["save_reference"]:
-        reference.save(given["save_reference"], reference.document(result))
+        reference.save(given["save_reference"], reference.document(result), force=given["force"])
         say(f"reference saved: {given['save_reference']}", quiet=given["quiet"])
     if given["html"]:
-        import importlib
+        from dflash_convert.report import html
 
-        # loaded only for --html: most validations write no report
-        html = importlib.import_module("dflash_convert.report.html")
-        reference.write_text(given["html"], html.render(result))
+        write_text(given["html"], html.render(result), force=given["force"])
         say(f"report written: {given['html']}", quiet=given["quiet"])
     if result.failure and given["verbose"]:
         say(result.failure.log)

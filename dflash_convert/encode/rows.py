@@ -12,12 +12,13 @@ import numpy as np
 import quant
 from dflash_convert import errors
 from dflash_convert.checkpoint import Reader
-from dflash_convert.container.writer import TIPS, pwrite_all
 from dflash_convert.encode.imatrix import open_imatrix
 from dflash_convert.encode.jobs import Job
 from dflash_convert.encode.transforms import RowSource, granularity
 from dflash_convert.errors import OutputError
 from dflash_convert.families.common import TensorPlan
+from dflash_convert.output import TIPS
+from dflash_convert.system import write_all
 
 CHUNK = 1 << 18
 
@@ -95,7 +96,7 @@ def _named(plan: TensorPlan, start: int, error: Any) -> errors.CheckpointError:
 
 def write(fd: int, data: Any, offset: int) -> None:
     try:
-        pwrite_all(fd, data, offset)
+        write_all(fd, data, offset)
     except OSError as error:
         raise OutputError(f"writing failed: {error.strerror}", tip=TIPS.get(error.errno or 0)) from error
 

@@ -21,6 +21,7 @@ from dflash_convert import child, errors
 from dflash_convert.encode.jobs import Job, job_to_json
 from dflash_convert.encode.rows import Encoders
 from dflash_convert.errors import DflashError
+from dflash_convert.system import writes_in_parallel
 
 SMALL = 1 << 25  # elements below which starting workers costs more than it saves
 
@@ -28,7 +29,12 @@ Progress = Callable[[int], None]
 
 
 def pool_size(threads: int | None, elements: int) -> int:
-    """How many workers to use; 0: none, work in this process. ``threads`` None leaves the choice to us."""
+    """How many workers to use; 0: none, work in this process. ``threads`` None leaves the choice to us.
+
+    Workers need files that several processes may write, and sockets that hand files over: Windows has neither.
+    """
+    if not writes_in_parallel() or not hasattr(socket, "send_fds"):
+        return 0
     cores = os.cpu_count() or 1
     count = min(threads or cores, max(2, cores))
     return 0 if count <= 1 or (threads is None and elements < SMALL) else count

@@ -12,13 +12,14 @@ import numpy as np
 
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import KV, TensorType, ValueType, array, array_length, boolean, f32, string, u32
-from dflash_convert.container.writer import Entry, GgufOutput, check_output_path, check_space, layout
+from dflash_convert.container.writer import Entry, GgufOutput, layout
 from dflash_convert.errors import ContainerError, FamilyError, UsageError
 from dflash_convert.families.backbone import ARCH, REQUIRED
 from dflash_convert.families.common import Overrides, TensorPlan, require
 from dflash_convert.forks.dialects import BY_ARCHITECTURE, Dialect, dialect_of
 from dflash_convert.hparams import MAX_LAYERS
 from dflash_convert.notes import Note
+from dflash_convert.output import check_output_path, check_space
 
 CHUNK = 1 << 22
 # a fork's tensor -> llama.cpp's; {} is the block number

@@ -21,8 +21,9 @@ from typing import Any
 
 from dflash_convert import __version__
 from dflash_convert.errors import DflashError
+from dflash_convert.output import write_text
 from dflash_convert.release.facts import sha256_of
-from dflash_convert.release.job import Outcome, child_environment, last_error, program, run_step, write_whole
+from dflash_convert.release.job import Outcome, child_environment, last_error, program, run_step
 from dflash_convert.release.manifest import MANIFEST, verify_manifest
 from dflash_convert.release.plan import Job, Pair, Release
 
@@ -179,7 +180,8 @@ def package_pair(
     if done.exit_code:
         return Outcome(pair.name, "failed", done.exit_code, "package", done.message)
     digest = sha256_of(out / MANIFEST)
-    write_whole(record, json.dumps({"schema": SCHEMA, "key": key, "manifest_sha256": digest}, indent=1) + "\n")
+    text = json.dumps({"schema": SCHEMA, "key": key, "manifest_sha256": digest}, indent=1)
+    write_text(record, text + "\n", force=True)
     return Outcome(pair.name, "done", file=str(out), sha256=digest)
 
 

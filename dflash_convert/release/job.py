@@ -9,16 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from dflash_convert import __version__, child
-from dflash_convert.errors import InputError, OutputError
+from dflash_convert.errors import InputError
+from dflash_convert.output import disk_errors, write_text
 from dflash_convert.release.facts import sha256_of
 from dflash_convert.release.plan import Job, Pair
 
@@ -88,11 +87,9 @@ def run_job(job: Job, say: Say, *, force: bool = False, threads: int | None = No
     finished = None if force else read_record(job.directory, key)
     if finished is not None:
         return _outcome(job, "skipped", finished)
-    try:
+    with disk_errors(job.directory):
         job.directory.mkdir(parents=True, exist_ok=True)
         (job.directory / RECORD).unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputError(f"{job.directory} cannot be made: {error.strerror}") from None
     converted = _run(job, "convert", _convert(job, threads), None, say)
     if isinstance(converted, Outcome):
         return converted
@@ -111,7 +108,7 @@ def run_job(job: Job, say: Say, *, force: bool = False, threads: int | None = No
         "gguf": gguf.name,
         "files": {name: sha256_of(job.directory / name) for name in files},
     }
-    write_whole(job.directory / RECORD, json.dumps(record, indent=1) + "\n")
+    write_text(job.directory / RECORD, json.dumps(record, indent=1) + "\n", force=True)
     return _outcome(job, "done", record)
 
 
@@ -130,7 +127,7 @@ def _run(job: Job, step: str, arguments: list[str], report: str | None, say: Say
     say(f"{job.name}: {step}")
     done = run_step(arguments, say)
     if report and done.stdout:
-        write_whole(job.directory / report, done.stdout)
+        write_text(job.directory / report, done.stdout, force=True)
     if done.exit_code:
         return Outcome(job.name, "failed", done.exit_code, step, done.message)
     return done.stdout
@@ -229,16 +226,3 @@ def _outcome(job: Job, status: Status, record: Mapping[str, Any]) -> Outcome:
         acceptance=total.get("acceptance"),
         mean_length=total.get("mean_length"),
     )
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a small file so that it is there whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        temporary.replace(path)
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror}") from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)

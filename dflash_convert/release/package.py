@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import secrets
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dflash_convert import __version__
-from dflash_convert.container.writer import check_space
 from dflash_convert.errors import InputError, OutputError, UsageError, VerificationError
 from dflash_convert.naming import default_name
 from dflash_convert.notes import Note
+from dflash_convert.output import check_directory, check_space, exists_error, whole_directory
 from dflash_convert.release.card import card_text
 from dflash_convert.release.commands import TargetGguf, parse_target, preset_text
 from dflash_convert.release.facts import DrafterFacts, Origin, found_by_llama_cpp, read_facts, same_release, sha256_of
@@ -84,9 +81,9 @@ def build_package(
     target_gguf = parse_target(options.target_gguf)
     notes: list[Note] = []
     names = _names(facts, options, notes)
-    _check_out(out, files, force)
+    check_directory(out)
     check_space(out.parent, sum(f.size for f in facts) + SPARE)
-    with _hidden_directory(out) as work:
+    with whole_directory(out, partial(_check_out, out, files, force)) as work:
         hashes = {}
         for path, name in names.items():
             hashes[path] = sha256_of(path, work / name)
@@ -103,7 +100,6 @@ def build_package(
         problems = verify_manifest(work)
         if problems:
             raise VerificationError(f"the package is damaged as soon as it is written: {problems[0]}")
-        _move_into_place(work, out)
     return Package(out, document, tuple(notes))
 
 
@@ -244,70 +240,11 @@ def _write_texts(work: Path, document: dict[str, Any], target: TargetGguf | None
 
 
 def _check_out(out: Path, files: Sequence[Path], force: bool) -> None:
-    if not out.parent.is_dir():
-        raise OutputError(f"{out.parent} is not a directory", tip="create it first")
-    if not os.access(out.parent, os.W_OK):
-        raise OutputError(f"{out.parent} is not writable", tip="choose another --out")
-    if not out.exists() and not out.is_symlink():
+    if not os.path.lexists(out):
         return
     if not force:
-        raise OutputError(f"{out} exists", tip="give --force to replace it")
+        raise exists_error(out)
     if not out.is_dir() or out.is_symlink() or (any(out.iterdir()) and not (out / MANIFEST).is_file()):
         raise OutputError(f"{out} is not a package, so it is not replaced", tip="choose another --out")
     if any(path.resolve().parent == out.resolve() for path in files):
         raise InputError(f"the files to package lie in {out}, which they would replace", tip="choose another --out")
-
-
-@contextmanager
-def _hidden_directory(out: Path) -> Iterator[Path]:
-    """A hidden directory beside ``out``, locked while in use and removed at the end; what killed runs left
-    (hidden directories of this name that nobody holds) goes first."""
-    prefix = f".{out.name}.partial-"
-    for leftover in out.parent.glob(f"{prefix}*"):
-        _remove_abandoned(leftover)
-    work = out.parent / f"{prefix}{secrets.token_hex(4)}"
-    lock = -1
-    try:
-        try:
-            work.mkdir()
-            lock = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield work
-        except OSError as error:
-            raise OutputError(f"{out} cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-        if lock >= 0:
-            os.close(lock)
-
-
-def _remove_abandoned(directory: Path) -> None:
-    with suppress(OSError):
-        lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(directory, ignore_errors=True)
-        finally:
-            os.close(lock)
-
-
-def _move_into_place(work: Path, out: Path) -> None:
-    """Rename ``work`` to ``out``; an old package steps aside first and comes back if that fails."""
-    for path in work.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    old = out.parent / f".{out.name}.partial-old-{secrets.token_hex(4)}"
-    if out.exists():
-        out.rename(old)
-    try:
-        work.rename(out)
-    except OSError:
-        if old.exists():
-            old.rename(out)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-    directory = os.open(out.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 from dataclasses import dataclass
@@ -10,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dflash_convert.engine.trace import EngineInfo
-from dflash_convert.errors import ConfigError, OutputError
+from dflash_convert.errors import ConfigError
+from dflash_convert.output import write_text
 from dflash_convert.validation.options import Options
 from dflash_convert.validation.pair import Pair
 from dflash_convert.validation.prompts import Item
@@ -122,21 +122,9 @@ def document(result: ValidationResult) -> dict[str, Any]:
     return {**head, **copied, **counts, "prompts": stored}
 
 
-def save(path: Path, data: dict[str, Any]) -> None:
-    """Write a reference; :class:`OutputError` when the place is not writable."""
-    write_text(path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(text, "utf-8")
-        partial.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise OutputError(f"{path} cannot be written: {error.strerror}") from None
+def save(path: Path, data: dict[str, Any], *, force: bool = False) -> None:
+    """Write a reference; :class:`OutputError` when the place is not writable, or holds a file (without ``force``)."""
+    write_text(path, json.dumps(data, indent=1, ensure_ascii=False) + "\n", force=force)
 
 
 def load(path: Path) -> Reference:

@@ -15,6 +15,8 @@ from dflash_convert.container.types import KV, TensorType, ValueType, array, f32
 from dflash_convert.container.writer import Entry, GgufOutput, Layout, layout
 from dflash_convert.errors import ContainerError, OutputError
 
+pytestmark = pytest.mark.usefixtures("system")
+
 
 def write(path: Path, keys: list[KV], tensors: list[tuple[Entry, bytes]], *, force: bool = False) -> None:
     entries = [entry for entry, _ in tensors]

@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,37 +16,52 @@ import pytest
 from dflash_convert import child
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
-def test_an_ended_proof_leaves_nothing(number: signal.Signals, fixtures: Path, tmp_path: Path) -> None:
+def convert(fixtures: Path, output: Path) -> list[str]:
     pair = fixtures / "tiny-js"
-    command = [
-        sys.executable,
-        "-m",
-        "dflash_convert",
-        str(pair / "drafter"),
-        "--target-model-dir",
-        str(pair / "target"),
-    ]
-    command += ["--validate", str(pair / "target-bf16.gguf"), "-o", str(tmp_path / "out")]
+    program = [sys.executable, "-m", "dflash_convert", str(pair / "drafter")]
+    return [*program, "--target-model-dir", str(pair / "target"), "-o", str(output)]
+
+
+@contextmanager
+def proving(fixtures: Path, tmp_path: Path, number: signal.Signals) -> Iterator[subprocess.Popen[str]]:
+    """`convert --validate`, its file written and not yet proved."""
+    command = [*convert(fixtures, tmp_path / "out"), "--validate", str(fixtures / "tiny-js" / "target-bf16.gguf")]
     # whoever runs the tests may ignore the signal (nohup does), and children inherit that
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+        preexec_fn=None if number == signal.SIGKILL else lambda: signal.signal(number, signal.SIG_DFL),
     )
-    end = time.monotonic() + 60
-    while not list(tmp_path.glob("out/.dflash-convert-*/*.gguf")):  # from here on a hidden file has to go
-        assert time.monotonic() < end
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    with process:
+        end = time.monotonic() + 60
+        while not list(tmp_path.glob("out/.*.partial/*.gguf")):  # from here on a hidden file has to go
+            assert time.monotonic() < end
+            assert process.poll() is None
+            time.sleep(0.01)
+        yield process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
+def test_an_ended_proof_leaves_nothing(number: signal.Signals, fixtures: Path, tmp_path: Path) -> None:
+    with proving(fixtures, tmp_path, number) as process:
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
     assert process.returncode == -number
     assert (out, "Traceback" in err) == ("", False)
     assert err.rstrip().endswith("ERROR interrupted")
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_what_a_killed_proof_leaves_goes_with_the_next_run(fixtures: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with proving(fixtures, tmp_path, signal.SIGKILL) as process:
+        process.kill()
+        process.communicate(timeout=60)
+    assert len(list(out.glob(".*.partial/*.gguf"))) == 1
+    subprocess.run(convert(fixtures, out), check=True, capture_output=True)
+    assert [path.name for path in out.iterdir()] == ["dflash-target-BF16.gguf"]
 
 
 @pytest.mark.parametrize("when", ["before the outputs", "before a job", "during a job"])

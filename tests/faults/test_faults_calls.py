@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from fault_points import CODES, COUNTS, Plan, failing, short_transfers, without_nameless_files
 
+from dflash_convert.output import LOCK
+
 OLD = b"the old file"
-WRITING = ("pwrite", "fsync", "link", "rename", "posix_fallocate", "statvfs")
+WRITING = ("pwrite", "fsync", "link", "replace", "posix_fallocate", "statvfs")
 READING = ("preadv",)
 
 
@@ -70,7 +72,7 @@ def test_every_call_fails_in_turn(
     assert output.read_bytes() == expected
     assert points >= {"open", "pwrite", "fsync", "posix_fallocate", "statvfs", "mmap"}
     assert ("preadv" in points) is (job.name != "migrate")  # which maps its source
-    assert points & {"link", "rename"} == {"rename"} if old and named else {"link", "rename"} if old else {"link"}
+    assert points & {"link", "replace"} == {"replace"} if old and named else {"link", "replace"} if old else {"link"}
     assert number > 45
     assert failed > 0.9 * number
     COUNTS["calls to the file system failed in turn"] += number
@@ -195,8 +197,10 @@ def test_leftovers_of_a_killed_run_are_swept(run: Callable[..., Any], job: Any, 
     dead, alive = tmp_path / ".x.gguf.0123abcd.partial", tmp_path / ".x.gguf.89abcdef.partial"
     others = [".y.gguf.0123abcd.partial", ".x.gguf.partial", ".x.gguf.0123.partial", "x.gguf.0123abcd.partial"]
     for path in (dead, alive, *(tmp_path / name for name in others)):
-        path.write_bytes(b"part")
-    with alive.open("rb") as file:
+        path.mkdir()
+        (path / LOCK).touch()
+        (path / "x.gguf").write_bytes(b"part")
+    with (alive / LOCK).open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert run(*job.args(tmp_path / "x.gguf")).code == 0
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*others, alive.name, "x.gguf"])

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fault_points import COUNTS
+from portable_system import environment
 
 KILLS = int(os.environ.get("DFLASH_KILLS", "10"))
 COMMAND = [sys.executable, "-m", "dflash_convert"]
@@ -110,8 +111,13 @@ def nobody_left(directory: Path, patience: float = 10) -> bool:
     return True
 
 
-def test_kill_at_random_moments(command: list[str], expected: tuple[str, float], tmp_path: Path) -> None:
+@pytest.mark.parametrize("portable", [False, True], ids=["Linux", "Windows"])
+def test_kill_at_random_moments(
+    portable: bool, command: list[str], expected: tuple[str, float], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """kill -9: the output is absent, the old file or a complete new one, and no worker outlives its parent."""
+    tmp_path = tmp_path_factory.mktemp("outputs")
+    env = environment(tmp_path_factory.mktemp("site")) if portable else None
     digest, seconds = expected
     output = tmp_path / "x.gguf"
     dice = random.Random(20)
@@ -120,13 +126,13 @@ def test_kill_at_random_moments(command: list[str], expected: tuple[str, float],
         old = number % 2 == 1
         if old:
             output.write_bytes(b"the old file")
-        process = subprocess.Popen([*command, str(output), "--force"], stdout=subprocess.DEVNULL)
+        process = subprocess.Popen([*command, str(output), "--force"], stdout=subprocess.DEVNULL, env=env)
         if number % 3 == 0:
             time.sleep(dice.uniform(0.2, 1.0) * seconds)
         else:  # from the moment the output is open to the moment it is published
             while not workers_of(tmp_path) and process.poll() is None:
                 time.sleep(0.002)
-            time.sleep(dice.uniform(0, 0.2) * seconds)
+            time.sleep(dice.uniform(0, 0.1) * seconds)
         process.kill()
         status = process.wait()
         killed += status == -signal.SIGKILL
@@ -144,7 +150,7 @@ def test_kill_at_random_moments(command: list[str], expected: tuple[str, float],
         assert nobody_left(tmp_path), "a worker outlived its parent"
         output.unlink(missing_ok=True)
     assert killed > KILLS // 3
-    subprocess.run([*command, str(output), "--force"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*command, str(output), "--force"], check=True, stdout=subprocess.DEVNULL, env=env)
     assert names(tmp_path) == ["x.gguf"]  # the next run sweeps what a kill between link and rename leaves
     assert sha256(output) == digest
     COUNTS[f"conversions killed, {finished} finished before, {stray} hidden files left and swept"] += killed

@@ -17,8 +17,9 @@ import pytest
 from release_tools import ROOT, Done, tree
 
 from dflash_convert.errors import ConfigError, InputError, UsageError
+from dflash_convert.output import write_text
 from dflash_convert.release.batch import Summary, parse_outcome
-from dflash_convert.release.job import Outcome, job_key, last_error, read_record, write_whole
+from dflash_convert.release.job import Outcome, job_key, last_error, read_record
 from dflash_convert.release.manifest import read_manifest, verify_manifest
 from dflash_convert.release.plan import read_release
 
@@ -116,16 +117,16 @@ def test_the_key_follows_the_inputs(release: Any, fixtures: Path, tmp_path: Path
 
 
 def test_a_record_counts_only_with_its_files(tmp_path: Path) -> None:
-    write_whole(tmp_path / "a.gguf", "data")
+    write_text(tmp_path / "a.gguf", "data", force=True)
     digest = "3a6eb0790f39ac87c94f3856b2dd2c5d110e6811602261a9a923d3bb23adc8b7"
     record = {"schema": 1, "key": "k", "gguf": "a.gguf", "files": {"a.gguf": digest}}
-    write_whole(tmp_path / "job.json", json.dumps(record))
+    write_text(tmp_path / "job.json", json.dumps(record), force=True)
     assert read_record(tmp_path, "k") == record
     assert read_record(tmp_path, "other") is None
-    write_whole(tmp_path / "a.gguf", "DATA")
+    write_text(tmp_path / "a.gguf", "DATA", force=True)
     assert read_record(tmp_path, "k") is None
     for damaged in ("", "[]", "3", '{"schema": 1, "key": "k", "files": 3}'):
-        write_whole(tmp_path / "job.json", damaged)
+        write_text(tmp_path / "job.json", damaged, force=True)
         assert read_record(tmp_path, "k") is None
 
 
@@ -250,7 +251,7 @@ def test_interrupted_anywhere_it_ends_in_the_same_files(
         assert number == signal.SIGKILL or code in (130, 0)
     assert program("batch", path).code == 0
     assert artefacts(tmp_path / "out") == wanted
-    assert not list(tmp_path.rglob("*.partial-*"))
+    assert not list(tmp_path.rglob("*.partial"))
 
 
 def test_an_interrupted_batch_leaves_no_child(release: Any, tmp_path: Path) -> None:

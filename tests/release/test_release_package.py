@@ -22,6 +22,7 @@ from dflash_convert.container.reader import open_gguf
 from dflash_convert.container.types import KV, ValueType, string
 from dflash_convert.container.writer import Entry, GgufOutput, layout
 from dflash_convert.errors import ConfigError, ContainerError, FamilyError, InputError, OutputError, UsageError
+from dflash_convert.output import LOCK
 from dflash_convert.release.commands import TargetGguf, parse_target, preset_text, program_call
 from dflash_convert.release.facts import found_by_llama_cpp, read_facts
 from dflash_convert.release.manifest import read_manifest, verify_manifest
@@ -326,10 +327,11 @@ def test_failed_rename_brings_the_old_package_back(
     rename = Path.rename
 
     def fail(self: Path, target: Path) -> Path:
-        if ".partial-" in self.name and "old" not in self.name:
+        if self.name == package.name and target == package:
             raise OSError(5, "Input/output error")
         return rename(self, target)
 
+    monkeypatch.setattr("dflash_convert.system.renameat2", lambda *_: False)
     monkeypatch.setattr(Path, "rename", fail)
     with pytest.raises(OutputError, match="Input/output error"):
         build_package(ggufs, package, force=True)
@@ -337,9 +339,10 @@ def test_failed_rename_brings_the_old_package_back(
 
 
 def test_leftovers_of_a_killed_run_go(ggufs: list[Path], tmp_path: Path) -> None:
-    dead = tmp_path / ".out.partial-0badf00d"
-    dead.mkdir()
-    (dead / "dflash-x.gguf").write_bytes(b"half")
+    dead = tmp_path / ".out.0badf00d.partial"
+    (dead / "out").mkdir(parents=True)
+    (dead / LOCK).touch()
+    (dead / "out" / "dflash-x.gguf").write_bytes(b"half")
     build_package(ggufs, tmp_path / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
@@ -351,7 +354,7 @@ def test_unwritable_place(unprivileged: Callable[[], None], ggufs: list[Path], t
     command = [sys.executable, "-m", "dflash_convert", "package", *map(str, ggufs), "--out", str(closed / "out")]
     done = subprocess.run(command, capture_output=True, text=True, preexec_fn=unprivileged, check=False)
     assert (done.returncode, list(closed.iterdir())) == (9, [])
-    assert "not writable" in done.stderr
+    assert "cannot be written: Permission denied" in done.stderr
 
 
 def test_reproducible(ggufs: list[Path], target_gguf: Path, tmp_path: Path) -> None:

@@ -216,4 +216,4 @@ def test_a_report_that_cannot_be_written_is_told_before_the_run(
     target = fixtures / "tiny-js" / "target-bf16.gguf"
     ran = cli("validate", drafters["bf16"], target, "--llama-server", "/nonexistent", option, tmp_path / "no" / "x")
     assert ran.code == 9  # and not 7: the engine was not asked yet
-    assert f"{tmp_path / 'no'} is not a directory to write to" in ran.err
+    assert f"{tmp_path / 'no'} is not a directory" in ran.err
