@@ -14,10 +14,10 @@ from dflash_convert import __version__
 from dflash_convert.checkpoint import Checkpoint, open_checkpoint, read_config
 from dflash_convert.container.types import KV, ValueType, array, string
 from dflash_convert.container.writer import GgufOutput, layout
+from dflash_convert.drafter import Description, Overrides
 from dflash_convert.encode.jobs import Place, make_jobs
 from dflash_convert.encode.workers import Pool, run_jobs
 from dflash_convert.errors import ConfigError, UsageError
-from dflash_convert.families.common import Description, Overrides
 from dflash_convert.families.detect import describe, refuse_target
 from dflash_convert.metadata import general_keys
 from dflash_convert.naming import default_name
@@ -69,7 +69,7 @@ class Conversion:
     imatrix: Path | None = None
 
     def default_paths(self, directory: Path) -> list[Path]:
-        return [directory / default_name(self.description.family, self.target_name, f.outtype) for f in self.files]
+        return [directory / default_name(self.description.variant, self.target_name, f.outtype) for f in self.files]
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def provenance_keys(
         if name.startswith("token") or name.endswith(("tekken.json", ".model", ".tiktoken", "merges.txt")):
             keys.append(string(f"dflash_convert.target.files.{name}", digest))
     if description.taps:
-        keys.append(array("dflash_convert.source_taps", ValueType.INT32, [t - 1 for t in description.taps]))
+        keys.append(array("dflash_convert.source_taps", ValueType.INT32, list(description.taps.outputs)))
     return keys
 
 

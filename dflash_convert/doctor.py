@@ -15,6 +15,7 @@ from typing import Literal
 
 from dflash_convert import __version__
 from dflash_convert.errors import DflashError
+from dflash_convert.llama import spec_types
 
 Severity = Literal["ok", "note", "warning", "error"]
 PYTHON = (3, 10)
@@ -33,7 +34,6 @@ OPTIONAL = {
     "xllamacpp": ("2026.10.11549", "engine", "validate without a llama-server"),
     "distributed": ("2026.1", "cluster", "batch --scheduler"),
 }
-DRAFTING = ("draft-dflash", "draft-dspark", "draft-eagle3")
 LOW_SPACE = 5 * 10**9  # bytes; the published drafters have 0.5 to 4 GB, and a conversion needs its output beside
 TIMEOUT = 5.0  # seconds for the Hub to answer
 
@@ -134,12 +134,12 @@ def engines(llama_server: str | None, environment: Mapping[str, str]) -> list[Fi
             found.append(Finding("engines", engine.kind, engine.problem, "warning", INSTALL))
             continue
         found.append(Finding("engines", engine.kind, where))
-        missing = [kind for kind in DRAFTING if not engine.knows(kind)]
-        known = ", ".join(kind for kind in DRAFTING if engine.knows(kind)) or "no drafting method of this family"
+        missing = [kind for kind in spec_types() if not engine.knows(kind)]
+        known = ", ".join(kind for kind in spec_types() if engine.knows(kind)) or "no drafting method of this family"
         cure = f"update llama.cpp: it does not know {', '.join(missing)}" if missing else None
         found.append(Finding("engines", "knows", known, "warning" if missing else "ok", cure))
         found += [Finding("engines", "device", device) for device in engine.devices]
-        usable = usable or "draft-dflash" in engine.spec_types
+        usable = usable or engine.knows(spec_types()[0])
     if not usable:
         found.append(Finding("engines", "llama.cpp", "none that can run a DFlash pair", "error", INSTALL, 7))
     return found

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dflash_convert import llama
 from dflash_convert.checkpoint import open_checkpoint, read_config
+from dflash_convert.container.keys import Keys
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import BLOCK, KV, TensorType, array_length, tensor_nbytes
+from dflash_convert.drafter import Description, Overrides, Taps
 from dflash_convert.errors import TokenizerError, UsageError
-from dflash_convert.families.common import Description, Overrides
 from dflash_convert.families.detect import describe, looks_like_target
-from dflash_convert.forks.dialects import dialect_of
+from dflash_convert.forks.dialects import BY_ARCHITECTURE, dialect_of
 from dflash_convert.hparams import architectures
 from dflash_convert.notes import Note
-from dflash_convert.pairing.architectures import BY_CLASS, DIALECTS, DRAFTERS, LAST_LAYER, TAPPABLE
 from dflash_convert.pairing.load import drafter_gguf, target_directory
 from dflash_convert.pairing.tensors import check_tensors
-from dflash_convert.pairing.view import SPECIAL, Keys
+from dflash_convert.pairing.view import SPECIAL
 
 if TYPE_CHECKING:
     from dflash_convert.memory.plan import Model
@@ -50,13 +51,14 @@ TEXT_LIMIT = 200
 
 @dataclass(frozen=True)
 class Inspection:
-    """``kind``: drafter-gguf, gguf, drafter or target.  ``model`` and ``tensors`` feed the memory plan."""
+    """``kind``: drafter-gguf, gguf, drafter or target.  ``model`` and ``n_max`` feed the memory plan."""
 
     kind: str
     path: Path
     data: dict[str, Any]
     notes: tuple[Note, ...] = ()
     model: Model | None = field(default=None, repr=False)
+    n_max: int = llama.DEFAULT_N_MAX
 
     @property
     def is_drafter(self) -> bool:
@@ -85,11 +87,12 @@ def inspect(path: Path, target: Path | None = None, outtype: str = "auto") -> In
 def _gguf(gguf: Gguf) -> Inspection:
     from dflash_convert.memory.models import model_from_keys
 
-    drafter = gguf.architecture in DRAFTERS or gguf.architecture in DIALECTS
+    fork = gguf.architecture in BY_ARCHITECTURE
+    drafter = llama.drafter(gguf.architecture) is not None or fork
     values = {name: kv.value for name, kv in gguf.keys.items()}
     rows: list[Row] = [(info.shape, info.type) for info in gguf.tensors.values()]
     data = {
-        "family": _family(gguf, values) if drafter else None,
+        "family": _family(gguf) if drafter else None,
         "architecture": gguf.architecture,
         **_facts(gguf.architecture, values, drafter=drafter),
         "tokenizer": _tokenizer(values),
@@ -99,19 +102,25 @@ def _gguf(gguf: Gguf) -> Inspection:
         "runtimes": _runtimes(gguf),
     }
     known = f"{gguf.architecture}.block_count" in gguf.keys
-    model = model_from_keys(values, rows) if known and gguf.architecture not in DIALECTS else None
-    return Inspection("drafter-gguf" if drafter else "gguf", gguf.path, _given(data), model=model)
+    model = model_from_keys(values, rows, source=gguf.path.name) if known and not fork else None
+    kind = "drafter-gguf" if drafter else "gguf"
+    return Inspection(kind, gguf.path, _given(data), model=model, n_max=_n_max(gguf.architecture, gguf.tensors, values))
 
 
-def _family(gguf: Gguf, values: Mapping[str, Any]) -> str:
-    said = values.get("dflash_convert.family")
+def _n_max(architecture: str, tensors: Container[str], values: Mapping[str, Any]) -> int:
+    row = llama.drafter(architecture)
+    if row is None:
+        return llama.DEFAULT_N_MAX
+    own = Keys("the file", values).under(row.name)
+    return row.n_max(tensors, own.integer("block_size", low=1), own.boolean("sample_from_anchor"))
+
+
+def _family(gguf: Gguf) -> str:
+    said = gguf.get("dflash_convert.family")
     if isinstance(said, str):
         return said
-    if gguf.architecture != "dflash":
-        return {"eagle3": "EAGLE-3", "gemma4-assistant": "Gemma 4 assistant"}.get(gguf.architecture, "unknown")
-    if "markov_w1.weight" in gguf.tensors:
-        return "DSpark"
-    return "DFlash2" if "selector_hidden.weight" in gguf.tensors else "DFlash"
+    row = llama.drafter(gguf.architecture)
+    return "unknown" if row is None else row.variant(gguf.tensors).family
 
 
 def _facts(arch: str, values: Mapping[str, Any], *, drafter: bool) -> dict[str, Any]:
@@ -121,8 +130,7 @@ def _facts(arch: str, values: Mapping[str, Any], *, drafter: bool) -> dict[str, 
         layers = keys.integer(f"{arch}.block_count")
         nextn = keys.integer(f"{arch}.nextn_predict_layers") or 0
         return facts | {"tappable": _tappable(arch, layers - nextn if layers else None)}
-    taps = keys.integers(f"{arch}.target_layers") or keys.integers(f"{arch}.target_layer_ids")
-    facts |= {"block_size": keys.integer(f"{arch}.block_size"), "taps": taps}
+    facts |= {"block_size": keys.integer(f"{arch}.block_size"), "taps": _taps(keys, arch)}
     facts["mask_token_id"] = keys.integer("tokenizer.ggml.mask_token_id")
     facts |= {name: _plain(keys, f"{arch}.{key}") for name, key in DRAFT_KEYS.items()}
     pattern = keys.values.get(f"{arch}.attention.sliding_window_pattern")
@@ -131,16 +139,23 @@ def _facts(arch: str, values: Mapping[str, Any], *, drafter: bool) -> dict[str, 
     return facts
 
 
+def _taps(keys: Keys, arch: str) -> dict[str, list[int]] | None:
+    """Both countings; a fork's own list counts outputs."""
+    inputs, outputs = keys.integers(f"{arch}.target_layers"), keys.integers(f"{arch}.target_layer_ids")
+    taps = Taps.from_inputs(inputs) if inputs else Taps.from_outputs(outputs or ())
+    return {"outputs": list(taps.outputs), "inputs": list(taps.inputs)} if taps else None
+
+
 def _plain(keys: Keys, name: str) -> Any:
     value = keys.values.get(name)
     return list(value) if value is not None and not isinstance(value, (str, int, float)) else value
 
 
 def _tappable(arch: str | None, layers: int | None) -> dict[str, Any]:
-    """Whether llama.cpp b11434 exports the layer inputs of this architecture, and up to which."""
-    if arch not in TAPPABLE or layers is None:
-        return {"layer_inputs": arch in TAPPABLE, "deepest_tap": None}
-    return {"layer_inputs": True, "deepest_tap": layers if arch in LAST_LAYER else layers - 1}
+    """Whether llama.cpp exports the layer inputs of this architecture, and the deepest layer input of a DFlash tap."""
+    if arch not in llama.TAPPABLE or layers is None:
+        return {"layer_inputs": arch in llama.TAPPABLE, "deepest_tap": None}
+    return {"layer_inputs": True, "deepest_tap": layers if arch in llama.DFLASH.last_layer else layers - 1}
 
 
 def _tokenizer(values: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -187,13 +202,13 @@ def _runtimes(gguf: Gguf) -> list[str]:
     if dialect is not None:
         cure = f"not llama.cpp: {dialect.obstacle}" if dialect.obstacle else "not llama.cpp: see dflash-convert migrate"
         return [f"{dialect.runtimes} ({cure})"]
-    if gguf.architecture != "dflash":
+    row = llama.drafter(gguf.architecture)
+    if row is None:
         return ["llama.cpp"]
     refused = [f.name for f in check_tensors(drafter_gguf(gguf)) if f.severity == "error"]
     if refused:
-        return [f"none known: llama.cpp b11434 refuses it ({', '.join(refused)})"]
-    spark = "markov_w1.weight" in gguf.tensors
-    return [f"llama.cpp from b11434 (--spec-type {'draft-dspark' if spark else 'draft-dflash'})"]
+        return [f"none known: llama.cpp {llama.BUILD} refuses it ({', '.join(refused)})"]
+    return [f"llama.cpp from {llama.BUILD} (--spec-type {row.variant(gguf.tensors).spec_type})"]
 
 
 # --- directories ------------------------------------------------------------------------------------------------
@@ -209,8 +224,7 @@ def _drafter(path: Path, target: Path | None, outtype: str) -> Inspection:
     directory = target if target is not None and target.is_dir() else None
     config: Mapping[str, Any] = read_config(directory) if directory else config_of(open_gguf(target)) if target else {}
     description = describe(checkpoint, config, Overrides(target_directory=directory))
-    values = {kv.name: kv.value for kv in (*description.first_keys, *description.keys, *description.late_keys)}
-    values["tokenizer.ggml.mask_token_id"] = description.mask_token_id
+    values = description.values
     data = {
         "family": description.family,
         "architecture": description.architecture,
@@ -227,7 +241,7 @@ def _drafter(path: Path, target: Path | None, outtype: str) -> Inspection:
         vocabulary = _vocabulary(directory, description.vocab_size, notes, eagle3=description.eagle3_vocab)
         data["tokenizer"] = None if vocabulary is None else _vocabulary_json(vocabulary)
     model = _planned_model(description, values, outtype)
-    return Inspection("drafter", path, _given(data), tuple(notes), model)
+    return Inspection("drafter", path, _given(data), tuple(notes), model, description.n_max)
 
 
 def _config_only(path: Path, raw: Mapping[str, Any], outtype: str) -> Inspection:
@@ -235,18 +249,19 @@ def _config_only(path: Path, raw: Mapping[str, Any], outtype: str) -> Inspection
     from dflash_convert.memory.models import drafter_from_config
     from dflash_convert.pairing.load import config_keys
 
-    values = {"dflash.context_length": raw.get("max_position_embeddings"), **config_keys(raw, path.name).values}
+    arch = llama.DFLASH.name
+    values = {f"{arch}.context_length": raw.get("max_position_embeddings"), **config_keys(raw, path.name).values}
     given = {name: value for name, value in values.items() if value is not None}
     data = {
-        "family": "DFlash",
-        "architecture": "dflash",
+        "family": llama.DFLASH.variant(()).family,
+        "architecture": arch,
         "architectures": architectures(raw),
-        **_facts("dflash", given, drafter=True),
+        **_facts(arch, given, drafter=True),
         "files": sorted(file.name for file in path.iterdir() if file.is_file()),
     }
     note = Note("warning", "no weights here: everything is from config.json alone")
     model = drafter_from_config(raw, "BF16" if outtype.lower() == "auto" else outtype)
-    return Inspection("drafter", path, _given(data), (note,), model)
+    return Inspection("drafter", path, _given(data), (note,), model, _n_max(arch, (), given))
 
 
 def _source_types(description: Description) -> dict[str, int]:
@@ -265,8 +280,7 @@ def _planned_model(description: Description, values: Mapping[str, Any], outtype:
     kind = resolve_outtype(outtype, description.tensors)
     plan = plan_file(description, kind, [], [], [], TypeOptions())
     rows = [(tensor.shape, tensor_type) for tensor, tensor_type in plan.tensors]
-    keys = {"general.architecture": description.architecture, **values}
-    return model_from_keys(keys, rows, vocab=description.vocab_size)
+    return model_from_keys(values, rows, vocab=description.vocab_size)
 
 
 def _vocabulary(directory: Path, size: int, notes: list[Note], *, eagle3: bool = False) -> Vocabulary | None:
@@ -299,7 +313,7 @@ def _target(path: Path, config: Mapping[str, Any]) -> Inspection:
     view = target_directory(path, config, tokens=False)
     vocabulary = _vocabulary(path, view.rows or 0, notes)
     names = architectures(config)
-    arch = next((BY_CLASS[name] for name in names if name in BY_CLASS), None)
+    arch = next((llama.BY_CLASS[name] for name in names if name in llama.BY_CLASS), None)
     data = {
         "architectures": names,
         "architecture": arch,
@@ -328,7 +342,7 @@ def target_model(path: Path) -> Model:
         return target_from_config(read_config(path))
     gguf = open_gguf(path)
     rows = [(info.shape, info.type) for info in gguf.tensors.values()]
-    return model_from_keys({name: kv.value for name, kv in gguf.keys.items()}, rows)
+    return model_from_keys({name: kv.value for name, kv in gguf.keys.items()}, rows, source=path.name)
 
 
 def bits_per_weight(rows: Mapping[str, Mapping[str, int]]) -> float | None:

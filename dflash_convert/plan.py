@@ -10,8 +10,8 @@ from typing import Any
 
 from dflash_convert.container.types import ALIGNMENT, BLOCK, KV, TensorType, tensor_nbytes, u32
 from dflash_convert.container.writer import Entry
+from dflash_convert.drafter import Description, TensorPlan
 from dflash_convert.errors import CheckpointError, UsageError
-from dflash_convert.families.common import Description, TensorPlan
 from dflash_convert.notes import Note
 
 FLOAT_DTYPES = {"BF16": TensorType.BF16, "F16": TensorType.F16, "F32": TensorType.F32, "F64": TensorType.F32}

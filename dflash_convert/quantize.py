@@ -11,16 +11,16 @@ from dflash_convert.checkpoint import SourceTensor
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import KV, TensorType, u32
 from dflash_convert.container.writer import Entry, GgufOutput, layout
+from dflash_convert.drafter import TensorPlan
 from dflash_convert.encode.jobs import Place, make_jobs
 from dflash_convert.encode.workers import run_jobs
 from dflash_convert.errors import CheckpointError, FamilyError, UsageError
-from dflash_convert.families.common import TensorPlan
 from dflash_convert.forks.dialects import refuse_fork
+from dflash_convert.llama import drafter
 from dflash_convert.output import check_output_path, check_space
 from dflash_convert.plan import QUANTIZATION_VERSION, FilePlan, TypeOptions, resolve_outtype, typed_by_recipe
 
 FLOATS = (TensorType.F32, TensorType.F16, TensorType.BF16)
-DRAFTERS = ("dflash", "eagle3", "gemma4-assistant")
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,13 @@ def plan_quantize(source: Gguf, outtype: str, options: TypeOptions, *, allow_req
     if not name:
         raise UsageError("quantize needs a type", tip="for example q4_0 or q4_k_m")
     refuse_fork(source)
-    if source.architecture not in DRAFTERS:
+    row = drafter(source.architecture)
+    if row is None:
         raise FamilyError(
             f"{source.path.name}: architecture {source.architecture!r} is not a drafter's",
             tip="this command quantizes drafters; use llama-quantize for other models",
         )
-    if f"{source.architecture}.expert_count" in source.keys:
+    if row.key("expert_count") in source.keys:
         raise FamilyError(
             f"{source.path.name}: a drafter with experts keeps the types of its checkpoint; llama.cpp's recipes for "
             "experts are not implemented here",

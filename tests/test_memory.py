@@ -267,11 +267,14 @@ def test_a_model_without_a_context_length_needs_one() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"x.attention.head_count_kv": [2, 2]}, "2 values for 3 layers"),
-        ({"x.embedding_length": "64"}, "'64', the memory plan needs"),
+        (
+            {"x.attention.head_count_kv": [2, 2]},
+            r"x\.attention\.head_count_kv is \[2, 2\], expected 3 values, one a layer",
+        ),
+        ({"x.embedding_length": "64"}, r"x\.embedding_length is '64', expected a whole number"),
         (
             {"x.attention.sliding_window": 8, "x.attention.sliding_window_pattern": [True]},
-            "1 of 4 layers",
+            "one flag for each of 4 layers",
         ),
     ],
 )

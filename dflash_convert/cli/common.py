@@ -7,11 +7,14 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from dflash_convert.notes import Note
+
+if TYPE_CHECKING:
+    from dflash_convert.drafter import Taps
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -98,7 +101,7 @@ def override_options(command: F) -> F:
 
     @functools.wraps(command)
     def wrapper(*args: Any, **given: Any) -> Any:
-        from dflash_convert.families.common import Overrides
+        from dflash_convert.drafter import Overrides
 
         given["overrides"] = Overrides(
             block_size=given.pop("block_size"),
@@ -123,13 +126,15 @@ def override_options(command: F) -> F:
     return wrapped  # type: ignore[no-any-return]
 
 
-def _taps(text: str | None) -> tuple[int, ...] | None:
+def _taps(text: str | None) -> Taps | None:
+    from dflash_convert.drafter import Taps
+
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) < 7 for part in parts):
         raise click.BadParameter(f"{text!r} is not a list of layer numbers like 1,9,17", param_hint="--taps")
-    return tuple(int(part) for part in parts)
+    return Taps.from_outputs(int(part) for part in parts)
 
 
 def _upper(name: str | None) -> str | None:

@@ -230,11 +230,9 @@ def _rows(shape: tuple[int, ...]) -> int:
 
 def _summary(conversion: Conversion, written: list[Written], target: Path | None, quiet: bool) -> None:
     d, v = conversion.description, conversion.vocabulary
-    taps = ", ".join(str(t - 1) for t in d.taps)
-    say(
-        f"{d.family} drafter: block {d.block_size}, taps after target layers {taps}, mask token {d.mask_token_id}",
-        quiet=quiet,
-    )
+    facts = {"block": d.block_size, "mask token": d.mask_token_id, "reads": d.taps or None}
+    said = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
+    say(f"{d.family} drafter{': ' if said else ''}{said}", quiet=quiet)
     say(
         f"target {conversion.target_name}: {v.model} vocabulary of {v.size} tokens, "
         f"pre-tokenizer {v.pre} ({v.pre_source})",
@@ -251,12 +249,10 @@ def _summary(conversion: Conversion, written: list[Written], target: Path | None
 
 
 def _command(conversion: Conversion, path: Path, target: Path | None) -> str:
-    from dflash_convert.naming import max_drafts, server_command
+    from dflash_convert.naming import server_command
 
     d = conversion.description
-    anchor = next((kv.value for kv in d.late_keys if kv.name.endswith(".sample_from_anchor")), True)
-    n_max = max_drafts(d.family, d.block_size, anchor) if d.block_size else 3
-    return server_command(target or f"{conversion.target_name}.gguf", path, d.family, n_max)
+    return server_command(target or f"{conversion.target_name}.gguf", path, d.variant, d.n_max)
 
 
 def _result(one: Written) -> dict[str, Any]:

@@ -68,13 +68,12 @@ def _memory(found: Inspection, target: Path | None, given: dict[str, Any]) -> Me
             f"{found.path} is not a drafter that llama.cpp loads: --memory plans a pair",
             tip="dflash-convert inspect DRAFTER --target-model-dir TARGET --memory",
         )
-    block = found.data.get("block_size")
     request = Request(
         ctx_size=given["ctx_size"],
         parallel=_parallel(given["parallel"]),
         cache_k=given["cache_type_k"],
         cache_v=given["cache_type_v"],
-        n_max=max(1, block - 1) if isinstance(block, int) else 15,
+        n_max=found.n_max,
     )
     return plan_memory(found.model, target_model(target) if target else None, request)
 
@@ -93,14 +92,18 @@ def _show(data: dict[str, Any]) -> None:
     first = ("kind", "family", "architecture")
     for name in (*first, *(key for key in data if key not in first)):
         value = data.get(name)
-        if isinstance(value, dict):
+        if name == "taps" and value:
+            # the file counts layer inputs, config.json layer outputs: one more, and easily confused
+            from dflash_convert.drafter import Taps
+
+            click.echo(f"{'taps':<30} {Taps.from_outputs(value['outputs'])}")
+            click.echo(f"{'  in the file (layer inputs)':<30} {_text(value['inputs'])}")
+        elif isinstance(value, dict):
             click.echo(f"{name.replace('_', ' ')}")
             for inner, item in value.items():
                 click.echo(f"  {_printable(inner):<28} {_text(item)}")
         elif value not in (None, []):
-            # the file counts layer inputs, config.json layer outputs: one more, and easily confused
-            label = "taps (inputs of layers)" if name == "taps" else name.replace("_", " ")
-            click.echo(f"{label:<30} {_text(value)}")
+            click.echo(f"{name.replace('_', ' '):<30} {_text(value)}")
 
 
 def _text(value: Any) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from dflash_convert.checkpoint import SourceTensor
+from dflash_convert.drafter import TensorPlan
 from dflash_convert.encode.transforms import granularity, row_count
-from dflash_convert.families.common import TensorPlan
 
 JOB_ELEMENTS = 1 << 23  # work of tens of milliseconds: long against a round trip, short against the whole
 
@@ -67,6 +67,7 @@ def job_to_json(job: Job) -> dict[str, Any]:
         "transform": plan.transform,
         "argument": plan.argument,
         "scheme": plan.scheme,
+        "type": plan.type,
         "block": plan.block,
         "sources": [[s.name, str(s.file), s.dtype, s.shape, s.offset, s.nbytes] for s in plan.sources],
         "rows": [job.start, job.stop],
@@ -85,10 +86,11 @@ def job_from_json(data: dict[str, Any], fds: dict[int, int]) -> Job:
         data["name"],
         tuple(data["shape"]),
         sources,
-        data["transform"],
-        data["argument"],
+        transform=data["transform"],
+        argument=data["argument"],
         scheme=data["scheme"],
         block=tuple(data["block"]),
+        type=data["type"],
     )
     start, stop = data["rows"]
     places = tuple(Place(fds[fd], offset, kind) for fd, offset, kind in data["places"])

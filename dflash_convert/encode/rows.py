@@ -12,11 +12,11 @@ import numpy as np
 import quant
 from dflash_convert import errors
 from dflash_convert.checkpoint import Reader
+from dflash_convert.drafter import TensorPlan
 from dflash_convert.encode.imatrix import open_imatrix
 from dflash_convert.encode.jobs import Job
 from dflash_convert.encode.transforms import RowSource, granularity
 from dflash_convert.errors import OutputError
-from dflash_convert.families.common import TensorPlan
 from dflash_convert.output import TIPS
 from dflash_convert.system import write_all
 

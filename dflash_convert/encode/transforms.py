@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from dflash_convert.checkpoint import Reader
 from dflash_convert.container.types import BLOCK
+from dflash_convert.drafter import TensorPlan
 from dflash_convert.encode.unpack import decode_rows, stacked_blocks
 from dflash_convert.errors import CheckpointError
-from dflash_convert.families.common import TensorPlan
 
 Array = npt.NDArray[Any]
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dflash_convert.checkpoint import Reader, SourceTensor
+from dflash_convert.drafter import TensorPlan
 from dflash_convert.errors import CheckpointError
-from dflash_convert.families.common import TensorPlan
 
 Array = npt.NDArray[Any]
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from importlib import metadata, util
 
-from dflash_convert import child
+from dflash_convert import child, llama
 from dflash_convert.engine.trace import EngineInfo, Launch
 from dflash_convert.engine.worker import CONFIG
 from dflash_convert.errors import UsageError
 
 PACKAGE = "xllamacpp"
-SPEC_TYPES = {
-    "draft-dflash": "COMMON_SPECULATIVE_TYPE_DRAFT_DFLASH",
-    "draft-dspark": "COMMON_SPECULATIVE_TYPE_DRAFT_DSPARK",
-    "draft-eagle3": "COMMON_SPECULATIVE_TYPE_DRAFT_EAGLE3",
-    "draft-mtp": "COMMON_SPECULATIVE_TYPE_DRAFT_MTP",
-}
+
+
+def spec_types() -> dict[str, str]:
+    """llama.cpp's name of each drafting method -> the package's name of the same."""
+    return {name: "COMMON_SPECULATIVE_TYPE_" + name.upper().replace("-", "_") for name in llama.spec_types()}
 
 
 def installed() -> str | None:
@@ -33,7 +32,7 @@ def info() -> EngineInfo | None:
     version = installed()
     if version is None:
         return None
-    return EngineInfo("embedded", None, f"{PACKAGE} {version}", tuple(SPEC_TYPES), found_by="package")
+    return EngineInfo("embedded", None, f"{PACKAGE} {version}", tuple(spec_types()), found_by="package")
 
 
 def command(info: EngineInfo, launch: Launch, port: int, api_key: str) -> tuple[list[str], dict[str, str]]:
@@ -46,7 +45,7 @@ def command(info: EngineInfo, launch: Launch, port: int, api_key: str) -> tuple[
     config = {
         "target": str(launch.target),
         "drafter": str(launch.drafter) if launch.drafter else None,
-        "spec_type": SPEC_TYPES.get(launch.spec_type, launch.spec_type),
+        "spec_type": spec_types().get(launch.spec_type, launch.spec_type),
         "n_max": launch.n_max,
         "ctx_size": launch.ctx_size,
         "threads": launch.threads,

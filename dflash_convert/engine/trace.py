@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dflash_convert.llama import spec_types
+
 GREEDY_TEMPERATURE = 0.0
 
 
@@ -44,7 +46,7 @@ class Launch:
 
     target: Path
     drafter: Path | None = None
-    spec_type: str = "draft-dflash"
+    spec_type: str = spec_types()[0]
     n_max: int = 0
     ctx_size: int = 4096
     threads: int | None = None

@@ -7,15 +7,16 @@ Keys and their order are those of llama.cpp b11434's converter; the table is wha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dflash_convert.container.types import KV, ValueType, array, boolean, f32, string, u32
+from dflash_convert.drafter import Rule, TensorPlan, Weight
 from dflash_convert.errors import ConfigError, FamilyError
-from dflash_convert.families.common import Rule, TensorPlan, Weight
 from dflash_convert.hparams import Config, Rope, architectures, llama3_frequency_factors
+from dflash_convert.llama import DFLASH
 from dflash_convert.notes import Note
 
-ARCH = "dflash"
+ARCH = DFLASH.name
 BACKBONE = {
     "fc.weight": Rule("fc.weight", "H T"),
     "encoder.fc.weight": Rule("fc.weight", "H T"),
@@ -334,16 +335,8 @@ def finish(plan: TensorPlan, interleaved: int, gemma_norm: bool) -> TensorPlan:
     if "norm" in marks and gemma_norm:
         steps.append("add_one")
     known = [mark for mark in marks if mark not in ("rope", "norm")]
-    return TensorPlan(
-        plan.name,
-        plan.shape,
-        plan.sources,
-        "+".join(steps or known or ["copy"]),
-        interleaved if "rope_rows" in steps else plan.argument,
-        plan.constant,
-        plan.scheme,
-        plan.block,
-    )
+    argument = interleaved if "rope_rows" in steps else plan.argument
+    return replace(plan, transform="+".join(steps or known or ["copy"]), argument=argument)
 
 
 def rope_factors(rope: Rope, head_dim: int) -> list[TensorPlan]:

@@ -1,8 +1,8 @@
-"""What every drafter family returns, and the table-driven mapping of its tensors.
+"""The table-driven mapping of a checkpoint's tensors.
 
-A family is a table: checkpoint name -> :class:`Rule` (GGUF name, expected shape, transform).  Shapes are
-written as space-separated symbols that `dims` resolves, so every tensor is checked against the config before
-a byte is written.
+A family is a table: checkpoint name -> :class:`~dflash_convert.drafter.Rule` (GGUF name, expected shape, transform).
+Shapes are written as space-separated symbols that `dims` resolves, so every tensor is checked against the config
+before a byte is written.
 """
 
 from __future__ import annotations
@@ -10,118 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 from dflash_convert.checkpoint import SourceTensor
-from dflash_convert.container.types import KV
+from dflash_convert.drafter import Overrides, Rule, TensorPlan, Weight
 from dflash_convert.errors import CheckpointError, FamilyError
-from dflash_convert.notes import Note
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 # other converters strip these too; nothing in them is a weight of the drafter
 IGNORED_SUFFIXES = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq")
 FLOATS = ("BF16", "F16", "F32", "F64")
 
 
-class Rule(NamedTuple):
-    """``shape``: symbols outermost first; ``transform``: a name of :mod:`dflash_convert.encode.transforms`."""
-
-    name: str
-    shape: str
-    transform: str = "copy"
-
-
-@dataclass(frozen=True)
-class Overrides:
-    """What the caller says instead of config.json; None means what config.json says.
-
-    ``taps`` count layer outputs like the checkpoint's own list; ``target_directory`` is where the target's
-    tokenizer and weights may be looked up when the drafter refers to them.
-    """
-
-    block_size: int | None = None
-    mask_token_id: int | None = None
-    taps: tuple[int, ...] | None = None
-    rope_dimension_count: int | None = None
-    keep_unclaimed: bool = False
-    target_directory: Path | None = None
-
-
-class Weight(NamedTuple):
-    """A tensor of the checkpoint as the tables see it.
-
-    ``name`` is its canonical name, ``shape`` that of its values (a packed tensor's bytes have another one),
-    ``sources`` the tensor itself and then its scales, ``scheme`` how they become values (empty: as they are)
-    and ``block`` the rows and columns that share one scale.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    sources: tuple[SourceTensor, ...]
-    scheme: str = ""
-    block: tuple[int, int] = (0, 0)
-
-    @property
-    def where(self) -> str:
-        """File and tensor, for messages."""
-        return f"{self.sources[0].file.name}: tensor {self.sources[0].name!r}"
-
-
 def plain_weights(tensors: Mapping[str, SourceTensor]) -> list[Weight]:
     return [Weight(t.name, t.shape, (t,)) for t in tensors.values()]
-
-
-@dataclass(frozen=True)
-class TensorPlan:
-    """One tensor to write: ``shape`` outermost first, ``sources`` the tensors it is made of.
-
-    ``transform`` names a function of :mod:`dflash_convert.encode.transforms`, ``argument`` is its parameter (for
-    ``rope_rows`` the head size, for ``stack`` the first matrix among the sources), ``constant`` the values of a
-    tensor that is derived rather than read (with sources: the part that replaces theirs).  ``scheme`` and ``block``
-    say how quantized sources become values.  ``type`` is a type of the GGUF that no output type changes (empty: the
-    output type decides).
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    sources: tuple[SourceTensor, ...] = ()
-    transform: str = "copy"
-    argument: int = 0
-    constant: npt.NDArray[np.float32] | None = field(default=None, compare=False)
-    scheme: str = ""
-    block: tuple[int, int] = (0, 0)
-    type: str = ""
-
-
-@dataclass(frozen=True)
-class Description:
-    """A drafter, read and understood; nothing of it depends on the output type.
-
-    ``keys`` precede general.file_type in the file, ``late_keys`` follow it, both in the reference's order;
-    ``first_keys`` come directly after general.architecture, and so does the chat template if ``early_template``.
-    ``taps`` are runtime indices (inputs of target layers).  ``file_type`` is that of a family whose tensors'
-    types are the checkpoint's own; such a drafter has no quantized output types.
-    """
-
-    family: str
-    architecture: str
-    keys: tuple[KV, ...]
-    late_keys: tuple[KV, ...]
-    tensors: tuple[TensorPlan, ...]
-    vocab_size: int
-    block_size: int | None
-    taps: tuple[int, ...]
-    mask_token_id: int | None
-    skipped: tuple[tuple[str, str], ...] = ()
-    notes: tuple[Note, ...] = ()
-    eagle3_vocab: bool = False
-    first_keys: tuple[KV, ...] = ()
-    early_template: bool = False
-    file_type: int | None = None
 
 
 def normalize(name: str, prefixes: Sequence[str] = ("model.",)) -> tuple[str, int | None]:
@@ -175,7 +75,9 @@ def plan_tensors(
             raise CheckpointError(f"{weight.where} and {targets[name]!r} both become {name}")
         targets[name] = weight.sources[0].name
         mapped.plans.append(
-            TensorPlan(name, weight.shape, weight.sources, rule.transform, scheme=weight.scheme, block=weight.block)
+            TensorPlan(
+                name, weight.shape, weight.sources, transform=rule.transform, scheme=weight.scheme, block=weight.block
+            )
         )
     return mapped
 
@@ -200,7 +102,9 @@ def refuse_unclaimed(
                 what = "a scalar" if not weight.shape else f"of dtype {dtype}"
                 raise FamilyError(f"{weight.where} is {what}, which --keep-unclaimed cannot write")
             name = _kept_name(weight.name, rules)
-            mapped.plans.append(TensorPlan(name, weight.shape, weight.sources, "copy", 0, None, *weight[3:]))
+            mapped.plans.append(
+                TensorPlan(name, weight.shape, weight.sources, scheme=weight.scheme, block=weight.block)
+            )
         return
     first = mapped.unclaimed[0]
     reason = next((why for part, why in reasons if part in first.name), f"its {arch} architecture has no such tensor")

@@ -9,24 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dflash_convert.checkpoint import Checkpoint, SourceTensor
 from dflash_convert.container.types import KV, ValueType, array, boolean, f32, u32
+from dflash_convert.drafter import Description, Overrides, Rule, TensorPlan, Weight
 from dflash_convert.errors import CheckpointError, FamilyError
 from dflash_convert.families import backbone, spellings
 from dflash_convert.families.backbone import ARCH
-from dflash_convert.families.common import (
-    Description,
-    Mapped,
-    Overrides,
-    Rule,
-    TensorPlan,
-    Weight,
-    plan_tensors,
-    refuse_unclaimed,
-    require,
-)
+from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require
 from dflash_convert.hparams import Config, architectures, read_rope
 from dflash_convert.notes import Note
 
@@ -129,12 +121,12 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
         late_keys=(
             *_late_keys(config, dims, stages),
             u32(f"{ARCH}.block_size", block),
-            array(f"{ARCH}.target_layers", ValueType.INT32, taps),
+            array(f"{ARCH}.target_layers", ValueType.INT32, list(taps.inputs)),
         ),
         tensors=tuple(mapped.plans),
         vocab_size=dims["V"],
         block_size=block,
-        taps=tuple(taps),
+        taps=taps,
         mask_token_id=mask,
         skipped=(*skipped, *mapped.skipped),
         notes=(*notes, *rope_notes),
@@ -270,9 +262,7 @@ def _typed(plan: TensorPlan) -> TensorPlan:
     if len(plan.shape) < 2 or plan.name.endswith("_norm.weight"):
         return plan
     kind = FIXED.get(plan.sources[0].dtype, "F32" if "ffn_gate_inp" in plan.name else "")
-    return TensorPlan(
-        plan.name, plan.shape, plan.sources, plan.transform, scheme=plan.scheme, block=plan.block, type=kind
-    )
+    return replace(plan, type=kind)
 
 
 def _stacks(weights: Sequence[Weight], dims: Mapping[str, int]) -> list[TensorPlan]:
@@ -296,7 +286,14 @@ def _stacks(weights: Sequence[Weight], dims: Mapping[str, int]) -> list[TensorPl
                 sources += weight.sources
             full = (dims["X"], *shape)
             plans.append(
-                TensorPlan(f"blk.{stage}.{name}.weight", full, tuple(sources), "stack", scheme="mxfp4", type="MXFP4")
+                TensorPlan(
+                    f"blk.{stage}.{name}.weight",
+                    full,
+                    tuple(sources),
+                    transform="stack",
+                    scheme="mxfp4",
+                    type="MXFP4",
+                )
             )
     for weight in found.values():
         raise CheckpointError(f"{weight.where} is not one of the {dims['X']} experts that config.json names")

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from dflash_convert.checkpoint import Checkpoint
+from dflash_convert.drafter import Description, Overrides
 from dflash_convert.errors import FamilyError
 from dflash_convert.families import deepseek_v4, dflash, eagle3, gemma4_assistant, gemma4_dspark, refused
-from dflash_convert.families.common import Description, Overrides, plain_weights
+from dflash_convert.families.common import plain_weights
 from dflash_convert.hparams import Config, architectures
 from dflash_convert.notes import Note
 

@@ -7,20 +7,11 @@ from typing import Any
 
 from dflash_convert.checkpoint import Checkpoint
 from dflash_convert.container.types import KV, ValueType, array, f32, u32
+from dflash_convert.drafter import Description, Overrides, Rule, TensorPlan, Weight
 from dflash_convert.errors import CheckpointError, ConfigError
 from dflash_convert.families import backbone, dspark, mask_embedding, quantized, spellings
 from dflash_convert.families.backbone import ARCH, Sizes
-from dflash_convert.families.common import (
-    Description,
-    Mapped,
-    Overrides,
-    Rule,
-    TensorPlan,
-    Weight,
-    plan_tensors,
-    refuse_unclaimed,
-    require,
-)
+from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require
 from dflash_convert.hparams import Config, Rope, architectures, read_rope
 from dflash_convert.notes import Note
 
@@ -80,7 +71,7 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
     count, sections = _rotary(config, rope, sizes, target_config, spark, overrides, notes)
     late: list[KV] = [] if count is None else [u32(f"{ARCH}.rope.dimension_count", count)]
     late += _block_keys(config, block, second) + backbone.scale_keys(config, target_config, notes)
-    late.append(array(f"{ARCH}.target_layers", ValueType.INT32, taps))
+    late.append(array(f"{ARCH}.target_layers", ValueType.INT32, list(taps.inputs)))
     late += _attention_keys(config, sizes, block, sections, notes)
     late += dspark.keys(anchor, plans) if spark else []
     return Description(
@@ -91,7 +82,7 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
         tensors=tuple(plans),
         vocab_size=sizes.vocab,
         block_size=block,
-        taps=tuple(taps),
+        taps=taps,
         mask_token_id=mask,
         skipped=(*loaded.skipped, *mapped.skipped),
         notes=tuple(notes),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dflash_convert.container.types import KV, boolean
+from dflash_convert.drafter import Rule, TensorPlan, Weight
 from dflash_convert.errors import CheckpointError
 from dflash_convert.families.backbone import ARCH, Sizes
-from dflash_convert.families.common import Rule, TensorPlan, Weight
 from dflash_convert.hparams import Config
 from dflash_convert.notes import Note
 
@@ -71,7 +72,7 @@ def pad_confidence(plan: TensorPlan, rank: int) -> TensorPlan:
     if plan.transform != "pad_columns":
         return plan
     shape = (*plan.shape[:-1], plan.shape[-1] + rank)
-    return TensorPlan(plan.name, shape, plan.sources, plan.transform, rank, None, plan.scheme, plan.block)
+    return replace(plan, shape=shape, argument=rank)
 
 
 def keys(anchor: bool, plans: Sequence[TensorPlan]) -> list[KV]:

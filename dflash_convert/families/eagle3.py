@@ -12,22 +12,16 @@ from typing import Any
 
 from dflash_convert.checkpoint import Checkpoint
 from dflash_convert.container.types import KV, ValueType, array, boolean, f32, u32
+from dflash_convert.drafter import Description, Overrides, Rule, Taps
 from dflash_convert.errors import CheckpointError, ConfigError, FamilyError
 from dflash_convert.families import backbone, quantized
 from dflash_convert.families.backbone import Sizes
-from dflash_convert.families.common import (
-    Description,
-    Mapped,
-    Overrides,
-    Rule,
-    plan_tensors,
-    refuse_unclaimed,
-    require,
-)
+from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require
 from dflash_convert.hparams import Config, read_rope
+from dflash_convert.llama import EAGLE3
 from dflash_convert.notes import Note
 
-ARCH = "eagle3"
+ARCH = EAGLE3.name
 ARCHITECTURES: tuple[str, ...] = (
     "LlamaForCausalLMEagle3",
     "Eagle3LlamaForCausalLM",
@@ -109,13 +103,13 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
         tensors=tuple(plans),
         vocab_size=sizes.vocab,
         block_size=None,
-        taps=tuple(taps),
+        taps=taps,
         mask_token_id=None,
         skipped=(*loaded.skipped, *mapped.skipped),
         notes=tuple(notes),
         eagle3_vocab=True,
         first_keys=(
-            array(f"{ARCH}.target_layers", ValueType.INT32, taps),
+            array(f"{ARCH}.target_layers", ValueType.INT32, list(taps.inputs)),
             u32(f"{ARCH}.target_hidden_size", width),
             boolean(f"{ARCH}.norm_before_residual", config.boolean("norm_before_residual") is True),
             boolean(f"{ARCH}.norm_before_fc", before),
@@ -129,22 +123,32 @@ def _canonical(name: str) -> str:
     return "layers.0." + bare.removeprefix("midlayer.") if bare.startswith("midlayer.") else bare
 
 
-def _taps(config: Config, target: Config, overrides: Overrides, notes: list[Note]) -> list[int]:
-    """Layer inputs: stated, else the public rule (layer 2, the middle, three before the end)."""
-    nested = config.table("eagle_config") or {}
-    inner = Config(nested, f"{config.file}: eagle_config").integers("eagle_aux_hidden_state_layer_ids")
-    taps = list(overrides.taps) if overrides.taps is not None else config.integers("eagle_aux_hidden_state_layer_ids")
-    if taps is None and inner is not None:
-        taps = inner
-        notes.append(Note("derived", f"taps {taps} from eagle_config"))
+def _taps(config: Config, target: Config, overrides: Overrides, notes: list[Note]) -> Taps:
+    """Stated (the checkpoint counts layer inputs), else the public rule: inputs of layer 2, the middle, three before
+    the end."""
+    where = f"{config.file}:" if overrides.taps is None else "--taps:"
+    taps = overrides.taps or _stated_taps(config, notes)
     if not taps:
         depth = target.need(target.integer("num_hidden_layers", low=6), "num_hidden_layers")
-        taps = [2, depth // 2, depth - 3]
-        notes.append(Note("derived", f"taps {taps} from the target's {depth} layers: config.json states none"))
+        taps = Taps.from_inputs((2, depth // 2, depth - 3))
+        notes.append(Note("derived", f"{taps}, from the target's {depth} layers: config.json states no taps"))
     if len(taps) != 3:
-        raise FamilyError(f"{config.file}: {len(taps)} taps, but llama.cpp runs EAGLE-3 with exactly 3")
-    if min(taps) < 0 or len(set(taps)) != 3:
-        raise ConfigError(f"{config.file}: taps {taps} are not three distinct layers")
+        raise FamilyError(f"{where} {len(taps)} taps, but llama.cpp runs EAGLE-3 with exactly 3")
+    if not taps.distinct:
+        raise ConfigError(f"{where} the taps ({taps}) are not three distinct layers")
+    return taps
+
+
+def _stated_taps(config: Config, notes: list[Note]) -> Taps | None:
+    name = "eagle_aux_hidden_state_layer_ids"
+    ids = config.integers(name)
+    if ids is not None:
+        return Taps.from_inputs(ids)
+    ids = Config(config.table("eagle_config") or {}, f"{config.file}: eagle_config").integers(name)
+    if ids is None:
+        return None
+    taps = Taps.from_inputs(ids)
+    notes.append(Note("derived", f"{taps}, from eagle_config"))
     return taps
 
 

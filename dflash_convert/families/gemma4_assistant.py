@@ -14,21 +14,15 @@ import numpy as np
 
 from dflash_convert.checkpoint import Checkpoint
 from dflash_convert.container.types import KV, ValueType, array, f32, u32
+from dflash_convert.drafter import Description, Overrides, Rule, Taps, TensorPlan
 from dflash_convert.errors import CheckpointError, ConfigError, FamilyError
 from dflash_convert.families import quantized
-from dflash_convert.families.common import (
-    Description,
-    Overrides,
-    Rule,
-    TensorPlan,
-    plan_tensors,
-    refuse_unclaimed,
-    require,
-)
+from dflash_convert.families.common import plan_tensors, refuse_unclaimed, require
 from dflash_convert.hparams import Config
+from dflash_convert.llama import GEMMA4_ASSISTANT
 from dflash_convert.notes import Note
 
-ARCH = "gemma4-assistant"
+ARCH = GEMMA4_ASSISTANT.name
 ARCHITECTURES: tuple[str, ...] = ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM")
 RULES = {
     "embed_tokens.weight": Rule("token_embd.weight", "V H"),
@@ -111,7 +105,7 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
         tensors=(_frequencies(config, shape), *mapped.plans),
         vocab_size=shape.vocab,
         block_size=None,
-        taps=(),
+        taps=Taps(),
         mask_token_id=None,
         skipped=(*loaded.skipped, *mapped.skipped),
         notes=tuple(notes),

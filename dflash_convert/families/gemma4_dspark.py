@@ -13,20 +13,11 @@ import numpy as np
 
 from dflash_convert.checkpoint import Checkpoint
 from dflash_convert.container.types import KV, ValueType, array, f32, string, u32
+from dflash_convert.drafter import Description, Overrides, Rule, TensorPlan, Weight
 from dflash_convert.errors import CheckpointError, ConfigError, FamilyError
 from dflash_convert.families import backbone, dspark, quantized, spellings
 from dflash_convert.families.backbone import ARCH, BACKBONE, Sizes
-from dflash_convert.families.common import (
-    Description,
-    Mapped,
-    Overrides,
-    Rule,
-    TensorPlan,
-    Weight,
-    plan_tensors,
-    refuse_unclaimed,
-    require,
-)
+from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require
 from dflash_convert.hparams import Config, Rope, read_rope
 from dflash_convert.notes import Note
 
@@ -76,7 +67,7 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
         u32(f"{ARCH}.rope.dimension_count", rotary),
         u32(f"{ARCH}.block_size", block),
         f32(f"{ARCH}.embedding_scale", sizes.hidden**0.5),
-        array(f"{ARCH}.target_layers", ValueType.INT32, taps),
+        array(f"{ARCH}.target_layers", ValueType.INT32, list(taps.inputs)),
     ]
     # the top-level window is Gemma's own and means nothing here unless the drafter asks for it
     sliding = [True] * sizes.layers if config.boolean("dflash_config.use_swa") is True else []
@@ -91,7 +82,7 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
         tensors=tuple(plans),
         vocab_size=sizes.vocab,
         block_size=block,
-        taps=tuple(taps),
+        taps=taps,
         mask_token_id=mask,
         skipped=(*loaded.skipped, *mapped.skipped),
         notes=tuple(notes),

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dflash_convert.checkpoint import Checkpoint, SourceTensor, open_checkpoint
+from dflash_convert.drafter import Overrides, TensorPlan
 from dflash_convert.errors import CheckpointError, ConfigError
 from dflash_convert.families.backbone import Sizes
-from dflash_convert.families.common import Overrides, TensorPlan
 from dflash_convert.hparams import Config
 from dflash_convert.notes import Note
 from dflash_convert.torchfile import read_mask_embedding
@@ -49,7 +49,9 @@ def patch(
     table = own["token_embd.weight"].sources[0] if "token_embd.weight" in own else None
     if table is None:
         table = _target_tensor(overrides.target_directory, "embed_tokens.weight")
-    plan = TensorPlan("token_embd.weight", _table(table, sizes), (table,), "patch_row", mask, vector)
+    plan = TensorPlan(
+        "token_embd.weight", _table(table, sizes), (table,), transform="patch_row", argument=mask, constant=vector
+    )
     notes.append(Note("derived", f"embeddings with row {mask} from {FILE}"))
     return [*added, plan, *(p for p in plans if p.name != "token_embd.weight")]
 

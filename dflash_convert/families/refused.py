@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from dflash_convert.drafter import Weight
 from dflash_convert.errors import FamilyError
-from dflash_convert.families.common import Weight
 from dflash_convert.hparams import Config
 
 # architecture string -> (name, what the runtime lacks)

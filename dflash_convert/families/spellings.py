@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dflash_convert.drafter import Overrides, Taps, Weight
 from dflash_convert.errors import ConfigError, FamilyError
-from dflash_convert.families.common import Overrides, Weight
 from dflash_convert.families.tokens import token_id
 from dflash_convert.hparams import Config
 from dflash_convert.notes import Note
@@ -97,14 +97,12 @@ def read_mask(config: Config, target: Config, vocab: int, overrides: Overrides, 
 
 def read_taps(
     config: Config, target: Config, weights: Sequence[Weight], hidden: int, overrides: Overrides, notes: list[Note]
-) -> list[int]:
-    """Runtime taps: a checkpoint counts layer outputs, the runtime layer inputs, so id + 1.
-
-    ``aux_hidden_state_layer_ids`` and ``eagle_aux_hidden_state_layer_ids`` count layer inputs already.
-    """
+) -> Taps:
+    """The target layers that the drafter taps: ``target_layer_ids`` count outputs, ``aux_hidden_state_layer_ids`` and
+    ``eagle_aux_hidden_state_layer_ids`` inputs."""
     where = f"{config.file}: target_layer_ids" if overrides.taps is None else "--taps"
     if overrides.taps is not None:
-        taps = [i + 1 for i in overrides.taps]
+        taps = overrides.taps
     else:
         stated = _stated_taps(config)
         if stated:
@@ -114,27 +112,27 @@ def read_taps(
                     notes.append(Note("warning", f"{source} and {name} name different layers; {source} counts"))
         else:
             taps = _derived_taps(config, target, weights, hidden, notes)
-    if len(set(taps)) != len(taps) or min(taps) < 0:
-        raise ConfigError(f"{where} {[t - 1 for t in taps]} are not distinct layers")
-    if taps != sorted(taps):
-        notes.append(Note("warning", f"taps {[t - 1 for t in taps]} are not in ascending order; the order is kept"))
+    if not taps.distinct:
+        raise ConfigError(f"{where} {list(taps.outputs)} are not distinct layers")
+    if not taps.ascending:
+        notes.append(Note("warning", f"the taps are not in ascending order ({taps}); the order is kept"))
     _check_fc(config, weights, hidden, taps, where)
     _check_depth(config, target, taps, notes, where)
     return taps
 
 
-def _stated_taps(config: Config) -> list[tuple[str, list[int]]]:
-    """Every list of taps in the config as runtime taps, the one that counts first."""
+def _stated_taps(config: Config) -> list[tuple[str, Taps]]:
+    """Every list of taps in the config, the one that counts first."""
     found = []
-    for name, shift in (
-        ("dflash_config.target_layer_ids", 1),
-        ("aux_hidden_state_layer_ids", 0),
-        ("target_layer_ids", 1),
-        ("eagle_aux_hidden_state_layer_ids", 0),
+    for name, counted in (
+        ("dflash_config.target_layer_ids", Taps.from_outputs),
+        ("aux_hidden_state_layer_ids", Taps.from_inputs),
+        ("target_layer_ids", Taps.from_outputs),
+        ("eagle_aux_hidden_state_layer_ids", Taps.from_inputs),
     ):
         ids = config.integers(name)
         if ids:
-            found.append((name, [i + shift for i in ids]))
+            found.append((name, counted(ids)))
     return found
 
 
@@ -144,9 +142,7 @@ def fc_columns(weights: Sequence[Weight]) -> int | None:
     return shape[1] if len(shape) == 2 else None
 
 
-def _derived_taps(
-    config: Config, target: Config, weights: Sequence[Weight], hidden: int, notes: list[Note]
-) -> list[int]:
+def _derived_taps(config: Config, target: Config, weights: Sequence[Weight], hidden: int, notes: list[Note]) -> Taps:
     """The public rule for drafters without a list: one tap in the middle, else evenly from layer 1 to depth - 3."""
     depth = config.integer("dflash_config.num_target_layers", "num_target_layers", low=1)
     columns = fc_columns(weights)
@@ -154,15 +150,12 @@ def _derived_taps(
         raise config.missing("dflash_config.target_layer_ids", tip=TAP_TIP)
     count = columns // hidden
     span = depth - 4
-    outputs = [depth // 2] if count == 1 else [round(1 + i * span / (count - 1)) for i in range(count)]
-    shown = ", ".join(map(str, outputs))
-    notes.append(
-        Note("derived", f"taps {shown} from num_target_layers {depth} and fc's width: target_layer_ids is missing")
-    )
-    return [i + 1 for i in outputs]
+    taps = Taps.from_outputs([depth // 2] if count == 1 else [round(1 + i * span / (count - 1)) for i in range(count)])
+    notes.append(Note("derived", f"{taps}, from num_target_layers {depth} and fc's width: target_layer_ids is missing"))
+    return taps
 
 
-def _check_fc(config: Config, weights: Sequence[Weight], hidden: int, taps: Sequence[int], where: str) -> None:
+def _check_fc(config: Config, weights: Sequence[Weight], hidden: int, taps: Taps, where: str) -> None:
     """The loader wants [hidden, taps x hidden]; a target of another width cannot be expressed."""
     columns = fc_columns(weights)
     if columns is None or columns == len(taps) * hidden:
@@ -179,19 +172,20 @@ def _check_fc(config: Config, weights: Sequence[Weight], hidden: int, taps: Sequ
     )
 
 
-def _check_depth(config: Config, target: Config, taps: Sequence[int], notes: list[Note], where: str) -> None:
+def _check_depth(config: Config, target: Config, taps: Taps, notes: list[Note], where: str) -> None:
     depth = config.integer("dflash_config.num_target_layers", "num_target_layers", low=1)
     real = target.integer("num_hidden_layers", low=1)
-    if depth is not None and max(taps) > depth:
+    deepest = max(taps.outputs)
+    if depth is not None and deepest >= depth:
         raise ConfigError(
-            f"{where}: tap {max(taps) - 1} is outside a target of {depth} layers", tip="taps count layers from 0"
+            f"{where}: tap {deepest} is outside a target of {depth} layers", tip="taps count layers from 0"
         )
     last = real or depth
-    if last is not None and max(taps) == last:
+    if last is not None and deepest == last - 1:
         notes.append(
             Note(
                 "warning",
-                f"tap {last - 1} is the target's last layer: llama.cpp exports what leaves the last layer of few "
+                f"tap {deepest} is the target's last layer: llama.cpp exports what leaves the last layer of few "
                 "architectures only (check says which) and aborts on the others",
             )
         )

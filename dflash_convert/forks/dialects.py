@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from dflash_convert.container.reader import Gguf
 from dflash_convert.errors import FamilyError
+from dflash_convert.llama import DFLASH
 
 NESTED = "keys one level deeper, taps that count layer outputs"
 
@@ -65,7 +66,7 @@ def dialect_of(gguf: Gguf) -> Dialect | None:
     architecture = gguf.architecture
     if architecture in BY_ARCHITECTURE:
         return BY_ARCHITECTURE[architecture]
-    if architecture == "dflash" and "dflash.hyper_connection.count" not in gguf.keys:
-        expert = any(name.startswith("dflash.expert_") for name in gguf.keys)
-        return EXPERTS if expert and gguf.get("dflash.expert_count") != 0 else None
+    if architecture == DFLASH.name and DFLASH.key("hyper_connection.count") not in gguf.keys:
+        expert = any(name.startswith(DFLASH.key("expert_")) for name in gguf.keys)
+        return EXPERTS if expert and gguf.get(DFLASH.key("expert_count")) != 0 else None
     return None

@@ -13,11 +13,13 @@ import numpy as np
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import KV, TensorType, ValueType, array, array_length, boolean, f32, string, u32
 from dflash_convert.container.writer import Entry, GgufOutput, layout
+from dflash_convert.drafter import Overrides, Taps, TensorPlan
 from dflash_convert.errors import ContainerError, FamilyError, UsageError
 from dflash_convert.families.backbone import ARCH, REQUIRED
-from dflash_convert.families.common import Overrides, TensorPlan, require
+from dflash_convert.families.common import require
 from dflash_convert.forks.dialects import BY_ARCHITECTURE, Dialect, dialect_of
 from dflash_convert.hparams import MAX_LAYERS
+from dflash_convert.llama import DFLASH
 from dflash_convert.notes import Note
 from dflash_convert.output import check_output_path, check_space
 
@@ -129,14 +131,14 @@ def plan_migration(gguf: Gguf, vocabulary: Sequence[KV] | None, overrides: Overr
         raise UsageError(
             f"{gguf.path.name}: architecture {gguf.architecture!r} is no fork's dialect; there is nothing to rewrite",
             tip="its taps count layer inputs already: a second shift would spoil them"
-            if gguf.architecture == "dflash"
+            if gguf.architecture == ARCH
             else "migrate takes a drafter in a fork's dialect: " + ", ".join(BY_ARCHITECTURE),
         )
     if dialect.obstacle:
         raise FamilyError(f"{gguf.path.name}: {dialect.name} ({dialect.runtimes}): {dialect.obstacle}")
     old, notes = _Old(gguf), [Note("info", f"{dialect.name}, written for {dialect.runtimes}: {dialect.differs}")]
     plans = _tensors(gguf, old)
-    spark = any(plan.name == "markov_w1.weight" for plan, _ in plans)
+    spark = DFLASH.variant([plan.name for plan, _ in plans]).anchored
     hidden = old.count("embedding_length") or 0
     taps = _taps(old, plans, hidden, overrides, notes)
     block = overrides.block_size or old.count("dflash.block_size", "dspark.block_size", "block_size", low=2)
@@ -152,7 +154,7 @@ def plan_migration(gguf: Gguf, vocabulary: Sequence[KV] | None, overrides: Overr
     head = [string(kv.name, ARCH) if kv.name == "general.architecture" else kv for kv in general]
     origin = [
         string("dflash_convert.migrated_from", gguf.architecture),
-        array("dflash_convert.source_taps", ValueType.INT32, [tap - 1 for tap in taps]),
+        array("dflash_convert.source_taps", ValueType.INT32, list(taps.outputs)),
     ]
     return Migration(dialect, (*head, *keys, *tokenizer, *origin), tuple(plans), tuple(notes))
 
@@ -204,24 +206,24 @@ def _new_name(name: str, gguf: Gguf) -> str | None:
 
 def _taps(
     old: _Old, plans: Sequence[tuple[TensorPlan, TensorType]], hidden: int, overrides: Overrides, notes: list[Note]
-) -> list[int]:
-    """Layer inputs: the nested list counts outputs and is shifted, an un-nested one is llama.cpp's own."""
+) -> Taps:
+    """The nested list counts outputs, an un-nested one layer inputs: it is llama.cpp's own."""
     own = old.value("target_layers")
     nested = old.value("dflash.target_layer_ids", "dspark.target_layers", "dspark.target_layer_ids", "target_layer_ids")
     if overrides.taps is not None:
-        taps = [int(i) + 1 for i in overrides.taps]
+        taps = overrides.taps
     elif own is not None:
-        taps = [int(i) for i in own]
-        if nested is not None and [int(i) + 1 for i in nested] != taps:
-            raise old.fail(f"target_layers {taps} are not the nested taps {[int(i) for i in nested]} plus 1")
+        taps = Taps.from_inputs(own)
+        if nested is not None and Taps.from_outputs(nested) != taps:
+            raise old.fail(f"target_layers ({taps}) are not the nested taps ({Taps.from_outputs(nested)})")
         notes.append(Note("info", "target_layers counts layer inputs already: not shifted"))
     elif nested is not None:
-        taps = [int(i) + 1 for i in nested]
-        notes.append(Note("derived", f"taps {[int(i) for i in nested]} become {taps}: llama.cpp counts layer inputs"))
+        taps = Taps.from_outputs(nested)
+        notes.append(Note("derived", f"{taps}: {list(taps.inputs)} in the file, where llama.cpp counts layer inputs"))
     else:
         raise old.fail("has no taps", tip="--taps 1,16,31 gives the target layers whose output the drafter reads")
-    if min(taps) < 0 or len(set(taps)) != len(taps):
-        raise old.fail(f"taps {taps} are not distinct layers")
+    if not taps.distinct:
+        raise old.fail(f"the taps ({taps}) are not distinct layers")
     width = next((plan.shape[-1] for plan, _ in plans if plan.name == "fc.weight"), 0)
     stated = old.count("dflash.n_target_features") or width
     if width != len(taps) * hidden or stated != width:
@@ -234,7 +236,7 @@ def _taps(
 def _keys(
     old: _Old,
     block: int,
-    taps: Sequence[int],
+    taps: Taps,
     spark: bool,
     plans: Sequence[tuple[TensorPlan, TensorType]],
     notes: list[Note],
@@ -246,7 +248,7 @@ def _keys(
     if missing:
         raise old.fail(f"has no key for {', '.join(missing)}, which llama.cpp needs", tip="convert the checkpoint anew")
     result = [*keys.values(), u32(f"{ARCH}.block_size", block)]
-    result.append(array(f"{ARCH}.target_layers", ValueType.INT32, list(taps)))
+    result.append(array(f"{ARCH}.target_layers", ValueType.INT32, list(taps.inputs)))
     names = {plan.name for plan, _ in plans}
     require([plan for plan, _ in plans], REQUIRED, int(keys["block_count"].value), "DFlash")
     if "selector_hidden.weight" in names:

@@ -1,4 +1,4 @@
-"""The drafter's forward pass: DFlash, DFlash2 and DSpark, as llama.cpp's runtime computes them (b11434).
+"""The drafter's forward pass: DFlash, DFlash2 and DSpark, as llama.cpp's runtime computes them.
 
 Context enters once per committed position: ``g = RMSNorm(fc · features)``, from which every layer's keys and
 values are made.  A draft is one pass over ``[last token, MASK, …]`` whose queries see the whole context and,
@@ -20,6 +20,7 @@ from dflash_convert.forward import ops
 from dflash_convert.forward.heads import Draft, greedy, markov_walk, selector_walk
 from dflash_convert.forward.hyper import DrafterHyper
 from dflash_convert.forward.ops import F32, KVCache
+from dflash_convert.llama import DFLASH
 
 Weights = Mapping[str, NDArray[Any]]
 
@@ -36,7 +37,7 @@ class Drafter:
     """Weights by GGUF name (float32, ``[out, in]``; ``d2t`` integer) and hyper-parameters, ready to draft.
 
     ``embed`` and ``head`` (``[vocab, hidden]``) are the target's, used when the drafter brings none.  For a
-    drafter with embeddings but no head the runtimes differ: b11434 takes its embeddings as the head
+    drafter with embeddings but no head the runtimes differ: the pinned build takes its embeddings as the head
     (``embeddings_as_head``), b11549 the target's head, as the official implementation does.  ``half_cache``
     rounds keys and values to float16, llama.cpp's default cache type; the official implementation keeps float32.
     """
@@ -56,20 +57,20 @@ class Drafter:
         self.embed = embed if own is None else own
         # without any other head the embeddings serve in every build
         self.head = weights.get("output.weight", own if embeddings_as_head or head is None else head)
-        self.is_dspark = "markov_w1.weight" in weights
-        self.is_dflash2 = "selector_hidden.weight" in weights
+        self.variant = DFLASH.variant(weights)
+        self.is_dspark, self.is_dflash2 = (self.variant.family == name for name in ("DSpark", "DFlash2"))
         self._scale = hyper.attention_scale or 1.0 / math.sqrt(hyper.head_dim)
         self._check()
 
     @property
     def max_drafts(self) -> int:
         """block_size - 1 drafts a step; block_size when the anchor's own position predicts."""
-        return self.hyper.block_size - self.first_slot
+        return self.variant.max_drafts(self.hyper.block_size, self.hyper.sample_from_anchor)
 
     @property
     def first_slot(self) -> int:
         """The block position that predicts the first draft."""
-        return 0 if self.is_dspark and self.hyper.sample_from_anchor else 1
+        return self.variant.first_slot(self.hyper.sample_from_anchor)
 
     def _check(self) -> None:
         hyper = self.hyper

@@ -1,4 +1,4 @@
-"""Hyper-parameters of the reference forwards, read from GGUF keys with llama.cpp's own defaults (b11434)."""
+"""Hyper-parameters of the reference forwards, read from GGUF keys with llama.cpp's own defaults."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dflash_convert.errors import ContainerError, FamilyError
+from dflash_convert.container.keys import Keys
+from dflash_convert.errors import FamilyError
 from dflash_convert.forward.ops import Rope
-
-Keys = Mapping[str, Any]
-
-DEFAULT_BLOCK_SIZE = 16  # what the runtime takes when the key is absent
+from dflash_convert.llama import DEFAULT_BLOCK, DFLASH
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +30,7 @@ class DrafterHyper:
     eps: float
     rope: Rope
     target_layers: tuple[int, ...]
-    block_size: int = DEFAULT_BLOCK_SIZE
+    block_size: int = DEFAULT_BLOCK
     mask_token: int = -1
     causal: bool = False
     activation: str = "silu"
@@ -62,152 +60,124 @@ class TargetHyper:
     rope: Rope
 
 
-class _Reader:
-    """Typed access to ``arch.*`` keys; what is missing or of another type is named."""
-
-    def __init__(self, keys: Keys, arch: str, source: str) -> None:
-        self._keys, self._arch, self._source = keys, arch, source
-
-    def number(self, name: str, default: float | None = None) -> float:
-        value = self._keys.get(f"{self._arch}.{name}", default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise self.error(name, value, "a number")
-        return value
-
-    def real(self, name: str, default: float | None = None) -> float:
-        """As float32 holds it, so that a checkpoint's value equals the file's."""
-        return float(np.float32(self.number(name, default)))
-
-    def integer(self, name: str, default: int | None = None, least: int = 0) -> int:
-        value = self.number(name, default)
-        if value != int(value) or value < least:
-            raise self.error(name, value, f"an integer of at least {least}")
-        return int(value)
-
-    def flag(self, name: str, default: bool) -> bool:
-        value = self._keys.get(f"{self._arch}.{name}", default)
-        if not isinstance(value, bool):
-            raise self.error(name, value, "a bool")
-        return value
-
-    def text(self, name: str, default: str) -> str:
-        value = self._keys.get(f"{self._arch}.{name}", default)
-        if not isinstance(value, str):
-            raise self.error(name, value, "a string")
-        return value
-
-    def items(self, name: str) -> tuple[Any, ...] | None:
-        value = self._keys.get(f"{self._arch}.{name}")
-        if value is None:
-            return None
-        if isinstance(value, (str, bytes, int, float)):
-            raise self.error(name, value, "an array")
-        return tuple(value)
-
-    def error(self, name: str, value: Any, wanted: str) -> ContainerError:
-        found = "is missing" if value is None else f"is {value!r}"
-        return ContainerError(f"{self._source}: key {self._arch}.{name} {found}, the forward pass needs {wanted}")
+ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
+TARGET = "qwen3"
 
 
-def _rope(read: _Reader, head_dim: int) -> Rope:
+def _real(read: Keys, name: str, default: float = 0.0) -> float:
+    """As float32 holds it, so that a checkpoint's value equals the file's."""
+    value = read.number(name)
+    return float(np.float32(default if value is None else value))
+
+
+def _integer(read: Keys, name: str, default: int | None = None, least: int = 0) -> int:
+    value = read.integer(name, low=least)
+    return read.need(name, default if value is None else value, f"a whole number of at least {least}")
+
+
+def _rope(read: Keys, head_dim: int) -> Rope:
     # the runtime reads no beta keys for these architectures, see ops.YARN_BETA_*
-    kind = read.text("rope.scaling.type", "none")
+    kind = read.text("rope.scaling.type") or "none"
     if kind not in ("none", "linear", "yarn"):
         raise FamilyError(f"rope.scaling.type {kind!r} is not supported by the reference forward")
-    dims = read.integer("rope.dimension_count", head_dim, 2)
+    dims = _integer(read, "rope.dimension_count", head_dim, 2)
     if dims % 2 or dims > head_dim:
-        raise read.error("rope.dimension_count", dims, f"an even number up to the head size {head_dim}")
+        raise read.fail("rope.dimension_count", f"an even number up to the head size {head_dim}")
     return Rope(
-        base=read.real("rope.freq_base", 10000.0),
+        base=_real(read, "rope.freq_base", 10000.0),
         dims=dims,
         kind=kind,
-        factor=read.real("rope.scaling.factor", 1.0) or 1.0,
+        factor=_real(read, "rope.scaling.factor", 1.0) or 1.0,
         original_context=_original_context(read) if kind == "yarn" else 0,
-        attn_factor=read.real("rope.scaling.attn_factor", 1.0),
-        sections=tuple(int(s) for s in read.items("rope.dimension_sections") or ()),
+        attn_factor=_real(read, "rope.scaling.attn_factor", 1.0),
+        sections=tuple(read.integers("rope.dimension_sections") or ()),
     )
 
 
-def _original_context(read: _Reader) -> int:
+def _original_context(read: Keys) -> int:
     """The runtime takes the trained context where the key is absent."""
-    return read.integer("rope.scaling.original_context_length", 0) or read.integer("context_length", least=1)
+    return read.integer("rope.scaling.original_context_length", low=0) or _integer(read, "context_length", least=1)
 
 
-def _shape(read: _Reader) -> dict[str, Any]:
-    hidden, heads = read.integer("embedding_length", least=1), read.integer("attention.head_count", least=1)
-    head_dim = read.integer("attention.key_length", hidden // heads, 2)
-    kv_heads = read.integer("attention.head_count_kv", heads, 1)
-    if read.integer("attention.value_length", head_dim) != head_dim:
-        raise read.error("attention.value_length", read.integer("attention.value_length"), f"the key length {head_dim}")
+def _shape(read: Keys) -> dict[str, Any]:
+    hidden, heads = _integer(read, "embedding_length", least=1), _integer(read, "attention.head_count", least=1)
+    head_dim = _integer(read, "attention.key_length", hidden // heads, 2)
+    kv_heads = _integer(read, "attention.head_count_kv", heads, 1)
+    if _integer(read, "attention.value_length", head_dim) != head_dim:
+        raise read.fail("attention.value_length", f"the key length {head_dim}")
     if heads % kv_heads:
-        raise read.error("attention.head_count_kv", kv_heads, f"a divisor of the {heads} heads")
+        raise read.fail("attention.head_count_kv", f"a divisor of the {heads} heads")
     return {
-        "layers": read.integer("block_count", least=1),
+        "layers": _integer(read, "block_count", least=1),
         "hidden": hidden,
         "heads": heads,
         "kv_heads": kv_heads,
         "head_dim": head_dim,
-        "eps": read.real("attention.layer_norm_rms_epsilon"),
+        "eps": float(
+            np.float32(
+                read.need(
+                    "attention.layer_norm_rms_epsilon", read.number("attention.layer_norm_rms_epsilon"), "a number"
+                )
+            )
+        ),
         "rope": _rope(read, head_dim),
     }
 
 
-def target_hyper(keys: Keys, source: str = "target") -> TargetHyper:
+def target_hyper(keys: Mapping[str, Any], source: str = "target") -> TargetHyper:
     """From the keys of a ``qwen3`` GGUF; FamilyError for another architecture, ContainerError for a bad key."""
     arch = keys.get("general.architecture")
-    if arch != "qwen3":
+    if arch != TARGET:
         raise FamilyError(
-            f"{source}: the reference forward knows qwen3 targets, not {arch!r}",
+            f"{source}: the reference forward knows {TARGET} targets, not {arch!r}",
             tip="use validate with llama.cpp for other targets",
         )
-    return TargetHyper(**_shape(_Reader(keys, "qwen3", source)))
+    return TargetHyper(**_shape(Keys(source, keys, f"{TARGET}.")))
 
 
-def drafter_hyper(keys: Keys, source: str = "drafter") -> DrafterHyper:
+def drafter_hyper(keys: Mapping[str, Any], source: str = "drafter") -> DrafterHyper:
     """From the keys of a ``dflash`` GGUF, or of a plan; FamilyError for another architecture or backbone."""
     arch = keys.get("general.architecture")
-    if arch != "dflash":
-        raise FamilyError(f"{source}: the reference forward knows dflash drafters, not {arch!r}")
-    if keys.get("dflash.hyper_connection.count"):
+    if arch != DFLASH.name:
+        raise FamilyError(f"{source}: the reference forward knows {DFLASH.name} drafters, not {arch!r}")
+    read = Keys(source, keys).under(DFLASH.name)
+    if read.integer("hyper_connection.count"):
         raise FamilyError(f"{source}: DeepSeek-V4 stages (hyper connections, experts) have no reference forward")
-    read = _Reader(keys, "dflash", source)
     shape = _shape(read)
-    taps = read.items("target_layers")
-    if not taps:
-        raise read.error("target_layers", None, "the tapped layers")
+    taps = read.need("target_layers", read.integers("target_layers") or None, "the tapped layers")
     window, windowed = _window(read, shape["layers"])
-    activation = read.text("hidden_activation", "silu")
-    if activation not in ("silu", "gelu", "gelu_pytorch_tanh"):
+    activation = read.text("hidden_activation") or "silu"
+    if activation not in ACTIVATIONS:
         raise FamilyError(
             f"{source}: activation {activation!r} is unknown to the runtime", tip="it knows silu and gelu"
         )
-    mask = keys.get("tokenizer.ggml.mask_token_id")
+    mask = Keys(source, keys).integer("tokenizer.ggml.mask_token_id")
     return DrafterHyper(
         **shape,
-        target_layers=tuple(int(t) for t in taps),
-        block_size=read.integer("block_size", DEFAULT_BLOCK_SIZE, 1),
-        mask_token=-1 if mask is None else int(mask),
-        causal=read.flag("attention.causal", False),
+        target_layers=tuple(taps),
+        block_size=_integer(read, "block_size", DEFAULT_BLOCK, 1),
+        mask_token=-1 if mask is None else mask,
+        causal=read.boolean("attention.causal") or False,
         activation=activation,
         window=window,
         windowed=windowed,
-        attention_scale=read.real("attention.scale", 0.0),
-        value_scale=read.real("attention.value_scale", 0.0),
-        embedding_scale=read.real("embedding_scale", 0.0),
-        logit_scale=read.real("logit_scale", 0.0),
-        softcap=read.real("final_logit_softcapping", 0.0),
-        conv_kernel=read.integer("conv_kernel_size", 0),
-        conv_group=read.integer("conv_group_size", 0),
-        selector_top_k=read.integer("selector_top_k", 0),
-        sample_from_anchor=read.flag("sample_from_anchor", True),
+        attention_scale=_real(read, "attention.scale"),
+        value_scale=_real(read, "attention.value_scale"),
+        embedding_scale=_real(read, "embedding_scale"),
+        logit_scale=_real(read, "logit_scale"),
+        softcap=_real(read, "final_logit_softcapping"),
+        conv_kernel=_integer(read, "conv_kernel_size", 0),
+        conv_group=_integer(read, "conv_group_size", 0),
+        selector_top_k=_integer(read, "selector_top_k", 0),
+        sample_from_anchor=read.boolean("sample_from_anchor") is not False,
     )
 
 
-def _window(read: _Reader, layers: int) -> tuple[int, tuple[bool, ...]]:
-    window = read.integer("attention.sliding_window", 0)
+def _window(read: Keys, layers: int) -> tuple[int, tuple[bool, ...]]:
+    window = _integer(read, "attention.sliding_window", 0)
     if not window:
         return 0, (False,) * layers
     pattern = read.items("attention.sliding_window_pattern")
     if pattern is None or len(pattern) != layers:
-        raise read.error("attention.sliding_window_pattern", pattern, f"{layers} flags beside a sliding window")
+        raise read.fail("attention.sliding_window_pattern", f"{layers} flags beside a sliding window")
     return window, tuple(bool(p) for p in pattern)

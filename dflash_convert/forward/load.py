@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from dflash_convert.checkpoint import Checkpoint, Reader, open_checkpoint
 from dflash_convert.container.reader import Gguf, open_gguf
-from dflash_convert.container.types import KV
+from dflash_convert.drafter import Description, TensorPlan
 from dflash_convert.encode.transforms import RowSource, row_count
 from dflash_convert.errors import FamilyError
-from dflash_convert.families.common import Description, TensorPlan, normalize
+from dflash_convert.families.common import normalize
 from dflash_convert.families.detect import describe
 from dflash_convert.forward.drafter import Drafter
 from dflash_convert.forward.hyper import DrafterHyper, TargetHyper, drafter_hyper, target_hyper
@@ -145,15 +145,8 @@ def drafter_from_description(
     description: Description, source: str = "drafter", budget: int = DEFAULT_BUDGET
 ) -> DrafterSource:
     """From what the conversion made of a checkpoint: its keys and planned tensors, read before any encoding."""
-    keys = _plain(description.keys) | _plain(description.late_keys)
-    keys["general.architecture"] = description.architecture
-    keys["tokenizer.ggml.mask_token_id"] = description.mask_token_id
     weights = Weights({plan.name: _plan_reader(plan) for plan in description.tensors}, budget)
-    return DrafterSource(weights, drafter_hyper(keys, source))
-
-
-def _plain(keys: tuple[KV, ...]) -> dict[str, Any]:
-    return {kv.name: kv.value for kv in keys}
+    return DrafterSource(weights, drafter_hyper(description.values, source))
 
 
 def _plan_reader(plan: TensorPlan) -> Callable[[], Array]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from dflash_convert.container.keys import Keys
 from dflash_convert.container.types import TensorType, array_length, tensor_nbytes
-from dflash_convert.errors import ConfigError, ContainerError
+from dflash_convert.errors import ConfigError
 from dflash_convert.hparams import MAX_LAYERS, Config
+from dflash_convert.llama import DFLASH
 from dflash_convert.memory.plan import CacheLayer, Model
 from dflash_convert.notes import Note
 
@@ -22,95 +24,78 @@ def weight_bytes(tensors: Iterable[tuple[tuple[int, ...], TensorType]]) -> int:
 
 
 def model_from_keys(
-    keys: Mapping[str, Any], tensors: Iterable[tuple[tuple[int, ...], TensorType]] | None = None, vocab: int = 0
+    keys: Mapping[str, Any],
+    tensors: Iterable[tuple[tuple[int, ...], TensorType]] | None = None,
+    vocab: int = 0,
+    source: str = "memory plan",
 ) -> Model:
     """From plain key values (a GGUF's or a plan's) and, for the weights, (shape, type) of every tensor.
 
-    ``vocab`` is the number of tokens; 0 takes the length of ``tokenizer.ggml.tokens``. ContainerError for missing
-    keys. Layers of other kinds than attention (state-space, linear attention) hold no cells; a note says so.
+    ``vocab`` is the number of tokens; 0 takes the length of ``tokenizer.ggml.tokens``. ContainerError, which names
+    ``source``, for missing keys. Layers of other kinds than attention (state-space, linear attention) hold no cells;
+    a note says so.
     """
-    arch = keys.get("general.architecture")
-    read = _Keys(keys, arch if isinstance(arch, str) else "")
-    count = read.integer("block_count")
-    window = read.integer("attention.sliding_window", 0)
+    arch = Keys(source, keys).text("general.architecture") or ""
+    read = Keys(source, keys).under(arch)
+    count = read.need("block_count", read.integer("block_count", low=0, high=MAX_LAYERS), "the number of layers")
+    window = read.integer("attention.sliding_window", low=0) or 0
     notes: list[Note] = []
-    pattern = _pattern(read, count, window, notes)
-    cached = count - read.integer("attention.shared_kv_layers", 0)
-    every = read.integer("full_attention_interval", 1)
+    pattern = _pattern(read, arch, count, window, notes)
+    cached = count - (read.integer("attention.shared_kv_layers", low=0) or 0)
+    every = read.integer("full_attention_interval", low=0) or 1
     if every > 1:
         notes.append(LINEAR_NOTE)
     layers = [_layer(read, i, pattern[i]) for i in range(cached) if (i + 1) % every == 0]
-    feed_forward = read.per_layer("feed_forward_length", count, 0)
+    feed_forward = read.per_layer("feed_forward_length", count) or []
     return Model(
         layers=tuple(layers),
         window=window,
-        hidden=read.integer("embedding_length"),
+        hidden=_width(read),
         feed_forward=max(feed_forward, default=0),
-        vocab=vocab or array_length(keys.get("tokenizer.ggml.tokens")) or read.integer("vocab_size", 0),
-        context_length=read.integer("context_length", 0),
+        vocab=vocab or array_length(keys.get("tokenizer.ggml.tokens")) or read.integer("vocab_size", low=0) or 0,
+        context_length=read.integer("context_length", low=0) or 0,
         weights=None if tensors is None else weight_bytes(tensors),
-        taps=array_length(keys.get(f"{arch}.target_layers")),
+        taps=array_length(read.value("target_layers")),
         notes=tuple(notes),
-        own_selector=read.integer("selector_rank", 0) > 0,
+        own_selector=bool(read.integer("selector_rank", low=0)),
     )
 
 
-class _Keys:
-    def __init__(self, keys: Mapping[str, Any], arch: str) -> None:
-        self.keys, self.arch = keys, arch
-
-    def value(self, name: str) -> Any:
-        return self.keys.get(f"{self.arch}.{name}")
-
-    def integer(self, name: str, default: int | None = None) -> int:
-        value = self.value(name)
-        value = default if value is None else value
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise ContainerError(f"key {self.arch}.{name} is {value!r}, the memory plan needs a whole number")
-        if name == "block_count" and value > MAX_LAYERS:
-            raise ContainerError(f"key {self.arch}.{name} is {value}, more than {MAX_LAYERS} layers")
-        return value
-
-    def per_layer(self, name: str, count: int, default: int | None = None) -> list[int]:
-        """A scalar for all layers, or one value each."""
-        value = self.value(name)
-        if value is None or isinstance(value, int):
-            return [self.integer(name, default)] * count
-        if not isinstance(value, Sequence) or not all(isinstance(v, int) and v >= 0 for v in value):
-            raise ContainerError(f"key {self.arch}.{name} holds other things than whole numbers")
-        items = list(value)
-        if len(items) < count:
-            raise ContainerError(f"key {self.arch}.{name} has {len(items)} values for {count} layers")
-        return items
+def _width(read: Keys) -> int:
+    return read.need("embedding_length", read.integer("embedding_length", low=0), "a whole number")
 
 
-def _pattern(read: _Keys, count: int, window: int, notes: list[Note]) -> list[bool]:
+def _pattern(read: Keys, arch: str, count: int, window: int, notes: list[Note]) -> list[bool]:
     if not window:
         return [False] * count
-    if read.arch == "dflash" and read.value("hyper_connection.count"):
+    if arch == DFLASH.name and read.value("hyper_connection.count"):
         return [True] * count  # DeepSeek-V4 stages
     value = read.value("attention.sliding_window_pattern")
     if value is not None and not isinstance(value, int):
-        flags = [bool(v) for v in value]
+        flags = [bool(v) for v in read.integers("attention.sliding_window_pattern") or ()]
         if len(flags) < count:
-            raise ContainerError(f"key {read.arch}.attention.sliding_window_pattern has {len(flags)} of {count} layers")
+            raise read.fail("attention.sliding_window_pattern", f"one flag for each of {count} layers")
         return flags
-    every = value or FIXED_PATTERN.get(read.arch)
+    every = value or FIXED_PATTERN.get(arch)
     if not every:
-        notes.append(Note("warning", f"which layers of {read.arch} are windowed is not known: all counted as full"))
+        notes.append(Note("warning", f"which layers of {arch} are windowed is not known: all counted as full"))
         return [False] * count
     return [(i + 1) % every != 0 for i in range(count)]
 
 
-def _layer(read: _Keys, index: int, windowed: bool) -> CacheLayer:
-    heads = read.per_layer("attention.head_count", index + 1)[index]
-    kv_heads = read.per_layer("attention.head_count_kv", index + 1, heads)[index]
+def _layer(read: Keys, index: int, windowed: bool) -> CacheLayer:
+    each = read.need("attention.head_count", read.per_layer("attention.head_count", index + 1), "a whole number")
+    heads = each[index]
+    kv_heads = (read.per_layer("attention.head_count_kv", index + 1) or each)[index]
     if not heads:
         return CacheLayer(0, 0, windowed)
-    default = read.integer("embedding_length") // heads
-    k, v = read.integer("attention.key_length", default), read.integer("attention.value_length", default)
-    if windowed:
-        k, v = read.integer("attention.key_length_swa", k), read.integer("attention.value_length_swa", v)
+    lengths = []
+    for part in ("key", "value"):
+        length = read.integer(f"attention.{part}_length", low=0)
+        length = _width(read) // heads if length is None else length
+        own = read.integer(f"attention.{part}_length_swa", low=0) if windowed else None
+        lengths.append(length if own is None else own)
+    k, v = lengths
     if read.value("attention.key_length_mla") is not None:
         v = 0  # latent attention: values are a view of the cached keys
     return CacheLayer(kv_heads * k, kv_heads * v, windowed)

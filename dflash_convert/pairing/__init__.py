@@ -29,11 +29,12 @@ def check(drafter: DrafterView, target: TargetView, n_max: int | None = None) ->
     vocabulary are compared.  EAGLE-3 and MTP heads have no block, mask token or DFlash tensors.
     """
     findings = [*check_kinds(drafter, target), *check_vocabulary(drafter, target)]
-    if drafter.architecture in ("dflash", "eagle3"):
+    row = drafter.row
+    if row is not None and row.taps:
         findings += check_geometry(drafter, target)
         findings += check_heads(drafter, target)
         findings += check_lineage(drafter, target)
-    if drafter.architecture == "dflash":
+    if row is not None and row.block:
         findings += check_block(drafter, n_max)
         findings += check_mask(drafter, target)
         if drafter.problem is None:  # else the conversion has not derived these yet
@@ -42,5 +43,5 @@ def check(drafter: DrafterView, target: TargetView, n_max: int | None = None) ->
         findings += check_window(drafter)
         findings += check_activation(drafter)
         findings += check_tensors(drafter)
-        findings += check_file_name(drafter)
+    findings += check_file_name(drafter)
     return sorted(findings, key=lambda finding: finding.severity != "error")

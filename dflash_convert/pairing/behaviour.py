@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from dflash_convert.llama import DEFAULT_BLOCK
 from dflash_convert.pairing.finding import Finding, error, warning
 from dflash_convert.pairing.view import DrafterView, TargetView
 
 NORMAL = 1  # token type of ordinary text
 ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
 MASK = "tokenizer.ggml.mask_token_id"
-DEFAULT_BLOCK = 16  # what the runtime takes when a DFlash file has no block size
 
 
 def check_mask(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
@@ -112,23 +112,21 @@ def check_block(drafter: DrafterView, n_max: int | None) -> Iterator[Finding]:
     block = drafter.keys.integer(drafter.own("block_size"))
     if block is None:
         if drafter.spark:
-            yield error("block-size", None, None, "DSpark needs dflash.block_size: convert the drafter again")
+            yield error(
+                "block-size", None, None, f"DSpark needs {drafter.own('block_size')}: convert the drafter again"
+            )
             return
         yield warning("block-size", None, None, f"llama.cpp assumes {DEFAULT_BLOCK}: convert the drafter again")
         block = DEFAULT_BLOCK
-    most = max_drafts(drafter, block)
+    if drafter.variant is None:
+        return
+    most = drafter.variant.max_drafts(block, drafter.keys.boolean(drafter.own("sample_from_anchor")))
     if most < 1:
         yield error("block-size", block, None, "a block must hold the last token and at least one draft")
     elif n_max is not None and n_max > most:
         yield warning("n-max", most, n_max, f"llama.cpp clamps it: --spec-draft-n-max {most}")
     if n_max is not None and n_max < 1:
         yield error("n-max", most, n_max, "n-max must be at least 1")
-
-
-def max_drafts(drafter: DrafterView, block: int) -> int:
-    """A block drafts one token less than it holds, except anchor-first DSpark."""
-    anchor = drafter.keys.boolean(drafter.own("sample_from_anchor"))
-    return block if drafter.spark and anchor is not False else block - 1
 
 
 def check_activation(drafter: DrafterView) -> Iterator[Finding]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dflash_convert.pairing.architectures import LAST_LAYER, TAPPABLE
+from dflash_convert import llama
+from dflash_convert.drafter import Taps
 from dflash_convert.pairing.finding import Finding, error, warning
 from dflash_convert.pairing.view import DrafterView, TargetView
 
@@ -39,18 +40,20 @@ def _architecture(target: TargetView) -> Iterator[Finding]:
             target.label,
             "this model class is not known here: whether llama.cpp exports its layers was not checked",
         )
-    elif target.architecture not in TAPPABLE:
+    elif target.architecture not in llama.TAPPABLE:
         yield error(
             "target-architecture",
             "needs the target's hidden states",
             target.architecture,
-            "llama.cpp b11434 does not export the layer inputs of this architecture: another engine, or a newer build",
+            f"llama.cpp {llama.BUILD} does not export the layer inputs of this architecture: another engine, "
+            "or a newer build",
         )
 
 
 def _taps(drafter: DrafterView, taps: list[int], target: TargetView) -> Iterator[Finding]:
     depth = target.layers
-    deepest = depth if target.architecture in LAST_LAYER or depth is None else depth - 1
+    exported = drafter.row is not None and target.architecture in drafter.row.last_layer
+    deepest = depth if exported or depth is None else depth - 1
     if depth is not None and max(taps) > depth:
         yield error("taps-depth", taps, f"{depth} layers", OTHER_PAIR)
     elif deepest is not None and max(taps) > deepest:
@@ -65,5 +68,5 @@ def _taps(drafter: DrafterView, taps: list[int], target: TargetView) -> Iterator
     if taps != sorted(set(taps)):
         yield warning("taps-order", taps, None, "taps usually ascend; the order must be the one of the training")
     source = drafter.keys.integers("dflash_convert.source_taps")
-    if source is not None and [tap + 1 for tap in source] != taps:
+    if source is not None and list(Taps.from_outputs(source).inputs) != taps:
         yield error("taps-shift", taps, f"from checkpoint taps {source}", SHIFT)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from dflash_convert.pairing.architectures import DIALECTS, DRAFTERS
+from dflash_convert import llama
+from dflash_convert.forks.dialects import BY_ARCHITECTURE
 from dflash_convert.pairing.finding import Finding, error, warning
 from dflash_convert.pairing.view import DrafterView, TargetView
 
@@ -17,12 +18,14 @@ SHARD = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 def check_kinds(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
     """Is the drafter a drafter in llama.cpp's own dialect, and the target none?"""
     arch = drafter.architecture
-    if arch in DIALECTS:
-        cure = f"written for {DIALECTS[arch]}; rewrite it with: dflash-convert migrate OLD.gguf NEW.gguf"
-        yield error("dialect", arch, "dflash", cure)
-    elif arch not in DRAFTERS:
+    if arch in BY_ARCHITECTURE:
+        cure = (
+            f"written for {BY_ARCHITECTURE[arch].runtimes}; rewrite it with: dflash-convert migrate OLD.gguf NEW.gguf"
+        )
+        yield error("dialect", arch, llama.DFLASH.name, cure)
+    elif llama.method(arch, drafter.tensors) is None:
         yield error("drafter-architecture", arch or None, target.label, "usage: check DRAFTER TARGET; swapped?")
-    if target.architecture in DRAFTERS or target.architecture in DIALECTS:
+    if llama.drafter(target.architecture) is not None or target.architecture in BY_ARCHITECTURE:
         yield error("target-is-drafter", arch, target.architecture, "give the target model, not another drafter")
     if drafter.problem is not None:
         yield error(
@@ -32,9 +35,9 @@ def check_kinds(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
 
 def check_file_name(drafter: DrafterView) -> Iterator[Finding]:
     """llama.cpp takes a drafter by a lower-case prefix of its name, and only as one file."""
-    if not drafter.is_gguf or drafter.architecture != "dflash":
+    if not drafter.is_gguf or drafter.variant is None:
         return
-    name, prefix = drafter.path.name, "dspark-" if drafter.spark else "dflash-"
+    name, prefix = drafter.path.name, drafter.variant.prefix
     if SHARD.search(name):
         yield warning("file-name", name, None, "llama.cpp does not recognise a drafter in several files")
     if not name.startswith(prefix):

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dflash_convert import llama
+from dflash_convert.container.keys import Keys
 from dflash_convert.container.reader import Gguf, open_gguf
+from dflash_convert.drafter import Taps
 from dflash_convert.errors import CheckpointError, ConfigError, FamilyError, UsageError
 from dflash_convert.hparams import Config, architectures
-from dflash_convert.pairing.architectures import BY_CLASS, is_gemma
-from dflash_convert.pairing.view import DrafterView, Keys, TargetView, Vocab, vocab_from_keys
+from dflash_convert.pairing.view import DrafterView, TargetView, Vocab, vocab_from_keys
 
 MAX_D2T = 1 << 24  # entries; a reduced vocabulary is smaller than a vocabulary
 
@@ -61,7 +63,7 @@ def drafter_gguf(gguf: Gguf) -> DrafterView:
 
 
 def _keys(gguf: Gguf) -> Keys:
-    return Keys(gguf.path.name, {name: kv.value for name, kv in gguf.keys.items()})
+    return Keys.of(gguf.path.name, gguf.keys.values())
 
 
 def _largest_id(gguf: Gguf) -> int | None:
@@ -74,7 +76,7 @@ def _largest_id(gguf: Gguf) -> int | None:
 def drafter_directory(path: Path, target: Mapping[str, Any], target_directory: Path | None = None) -> DrafterView:
     """A checkpoint as it would be converted; what stops the conversion becomes ``problem``."""
     from dflash_convert.checkpoint import open_checkpoint
-    from dflash_convert.families.common import Description, Overrides
+    from dflash_convert.drafter import Description, Overrides
     from dflash_convert.families.detect import describe
 
     checkpoint = open_checkpoint(path)
@@ -87,16 +89,14 @@ def drafter_directory(path: Path, target: Mapping[str, Any], target_directory: P
         return DrafterView(
             path,
             False,
-            "dflash",
+            llama.DFLASH.name,
             config_keys(checkpoint.config, path.name),
             {},
             Vocab(),
             checkpoint.config,
             problem=problem,
         )
-    keys = {kv.name: kv.value for kv in (*found.first_keys, *found.keys, *found.late_keys)}
-    if found.mask_token_id is not None:
-        keys["tokenizer.ggml.mask_token_id"] = found.mask_token_id
+    keys = found.values
     keys |= {f"general.base_model.{i}.name": name for i, name in enumerate(_base_models(path))}
     tensors = {plan.name: plan.shape for plan in found.tensors}
     return DrafterView(path, False, found.architecture, Keys(path.name, keys), tensors, Vocab(), checkpoint.config)
@@ -115,19 +115,21 @@ def _base_models(path: Path) -> list[str]:
 def config_keys(raw: Mapping[str, Any], name: str) -> Keys:
     """What config.json says by itself, for a checkpoint that no family accepts; no field is required."""
     config = Config(raw)
-    taps = config.integers("dflash_config.target_layer_ids", "target_layer_ids")
+    outputs = config.integers("dflash_config.target_layer_ids", "target_layer_ids")
     inputs = config.integers("aux_hidden_state_layer_ids")
+    taps = Taps.from_inputs(inputs or ()) if outputs is None else Taps.from_outputs(outputs)
+    key = llama.DFLASH.key
     rope = config.table("rope_parameters") or config.table("rope_scaling") or {}
     found: dict[str, Any] = {
-        "dflash.embedding_length": config.integer("hidden_size"),
-        "dflash.block_count": config.integer("num_hidden_layers"),
-        "dflash.block_size": config.integer("dflash_config.block_size", "block_size"),
-        "dflash.rope.freq_base": Config(rope).number("rope_theta") or config.number("rope_theta"),
-        "dflash.target_layers": inputs if taps is None else [i + 1 for i in taps],
-        "dflash.embedding_scale": config.number("dflash_config.input_embedding_scale", "input_embedding_scale"),
+        key("embedding_length"): config.integer("hidden_size"),
+        key("block_count"): config.integer("num_hidden_layers"),
+        key("block_size"): config.integer("dflash_config.block_size", "block_size"),
+        key("rope.freq_base"): Config(rope).number("rope_theta") or config.number("rope_theta"),
+        key("target_layers"): list(taps.inputs) or None,
+        key("embedding_scale"): config.number("dflash_config.input_embedding_scale", "input_embedding_scale"),
         "tokenizer.ggml.mask_token_id": config.integer("dflash_config.mask_token_id", "mask_token_id"),
     }
-    return Keys(name, {key: value for key, value in found.items() if value is not None})
+    return Keys(name, {each: value for each, value in found.items() if value is not None})
 
 
 # --- targets ----------------------------------------------------------------------------------------------------
@@ -158,7 +160,7 @@ def target_gguf(gguf: Gguf) -> TargetView:
 
 
 def _scale(architecture: str, hidden: int | None, own: float | None) -> float | None:
-    if own is None and hidden and is_gemma(architecture):
+    if own is None and hidden and llama.is_gemma(architecture):
         return float(hidden**0.5)
     return own
 
@@ -174,7 +176,7 @@ def config_of(gguf: Gguf) -> dict[str, Any]:
     """The few fields of a target's config.json that a drafter's conversion asks for, from its GGUF."""
     view = target_gguf(gguf)
     arch = gguf.architecture
-    class_name = next((name for name, known in BY_CLASS.items() if known == arch), arch)
+    class_name = next((name for name, known in llama.BY_CLASS.items() if known == arch), arch)
     config: dict[str, Any] = {"architectures": [class_name], "hidden_size": view.hidden, "vocab_size": view.rows}
     config["max_position_embeddings"] = gguf.get(f"{arch}.context_length")
     config["num_hidden_layers"] = view.layers
@@ -187,7 +189,7 @@ def target_directory(path: Path, raw: Mapping[str, Any], *, tokens: bool = True)
     """Facts from config.json and, with ``tokens``, the tokenizer's files; the weights are not needed."""
     config = Config(raw, f"{path.name}/config.json")
     classes = architectures(raw)
-    known = next((BY_CLASS[name] for name in classes if name in BY_CLASS), None)
+    known = next((llama.BY_CLASS[name] for name in classes if name in llama.BY_CLASS), None)
     rope = config.table("rope_parameters") or config.table("rope_scaling") or {}
     hidden, rows = config.integer("hidden_size"), config.integer("vocab_size")
     return TargetView(

@@ -1,7 +1,7 @@
 """Does llama.cpp claim every tensor of the file, and find every one it needs, in the shape it expects?
 
-The table is what b11434's loader creates for architecture ``dflash``; a file with one tensor more is refused
-as a whole ("wrong number of tensors").
+The table is what the loader of the pinned build creates for architecture ``dflash``; a file with one tensor more is
+refused as a whole ("wrong number of tensors").
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from dflash_convert import llama
 from dflash_convert.pairing.finding import Finding, error, warning
 from dflash_convert.pairing.view import DrafterView, Shape
 
@@ -72,7 +73,7 @@ INCOMPLETE = "the file is incomplete or of another family: convert the checkpoin
 
 def check_tensors(drafter: DrafterView) -> Iterator[Finding]:
     """Unclaimed, missing and misshapen tensors, at most one finding each."""
-    if not drafter.tensors or drafter.architecture != "dflash":
+    if not drafter.tensors or drafter.row is not llama.DFLASH:
         return
     expected, loose = expectations(drafter)
     unclaimed = [name for name in drafter.tensors if name not in expected]
@@ -199,4 +200,6 @@ def _cure(names: list[str]) -> str:
     for part, cure in HOSTS.items():
         if any(part in name for name in names):
             return cure
-    return "llama.cpp b11434 would refuse the file: it needs another engine, or these tensors do not belong in it"
+    return (
+        f"llama.cpp {llama.BUILD} would refuse the file: it needs another engine, or these tensors do not belong in it"
+    )

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dflash_convert import llama
+from dflash_convert.container.keys import Keys
 from dflash_convert.container.types import KV, ValueType
 from dflash_convert.errors import ContainerError
 
@@ -18,63 +20,6 @@ SPECIAL = {
     "eom": "eom_token_id",
     "pad": "padding_token_id",
 }
-
-
-@dataclass(frozen=True)
-class Keys:
-    """Metadata with typed access; a key of the wrong kind is a ContainerError, an absent one None."""
-
-    source: str
-    values: Mapping[str, Any]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.values
-
-    def fail(self, name: str, wanted: str) -> ContainerError:
-        return ContainerError(f"{self.source}: key {name} is {_short(self.values[name])}, expected {wanted}")
-
-    def integer(self, name: str) -> int | None:
-        value = self.values.get(name)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            raise self.fail(name, "a whole number")
-        return value
-
-    def number(self, name: str) -> float | None:
-        value = self.values.get(name)
-        if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool)):
-            raise self.fail(name, "a number")
-        return None if value is None else float(value)
-
-    def boolean(self, name: str) -> bool | None:
-        value = self.values.get(name)
-        if value is not None and not isinstance(value, bool):
-            raise self.fail(name, "true or false")
-        return value
-
-    def text(self, name: str) -> str | None:
-        value = self.values.get(name)
-        if value is not None and not isinstance(value, str):
-            raise self.fail(name, "a string")
-        return value
-
-    def integers(self, name: str) -> list[int] | None:
-        value = self.values.get(name)
-        if value is None:
-            return None
-        if isinstance(value, str) or not isinstance(value, Sequence):
-            raise self.fail(name, "a list of whole numbers")
-        items = list(value)
-        if not all(isinstance(item, int) for item in items):
-            raise self.fail(name, "a list of whole numbers")
-        return items
-
-    def first(self, name: str) -> int | None:
-        """A whole number, or the largest of a per-layer list."""
-        value = self.values.get(name)
-        if isinstance(value, Sequence) and not isinstance(value, str):
-            items = self.integers(name)
-            return max(items) if items else None
-        return self.integer(name)
 
 
 @dataclass(frozen=True)
@@ -114,8 +59,17 @@ class DrafterView:
         return f"{self.architecture}.{name}"
 
     @property
+    def row(self) -> llama.DrafterArchitecture | None:
+        """What llama.cpp makes of the architecture; None for a fork's dialect and for what is no drafter."""
+        return llama.drafter(self.architecture)
+
+    @property
+    def variant(self) -> llama.Variant | None:
+        return None if self.row is None else self.row.variant(self.tensors)
+
+    @property
     def spark(self) -> bool:
-        return "markov_w1.weight" in self.tensors
+        return self.variant is not None and self.variant.anchored
 
 
 @dataclass(frozen=True)
@@ -162,8 +116,3 @@ def _array(source: str, keys: Mapping[str, KV], name: str) -> Any:
     if (kv.item is ValueType.STRING) is not name.endswith(".tokens"):
         raise ContainerError(f"{source}: key {name} is an array of {kv.item.name}")
     return kv.value
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

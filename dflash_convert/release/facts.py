@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dflash_convert.container.keys import Keys
 from dflash_convert.errors import ContainerError, InputError, OutputError, UsageError
-from dflash_convert.naming import SPEC_TYPE, max_drafts
-from dflash_convert.validation.pair import FILE_TYPES, drafting_method
+from dflash_convert.llama import Variant, file_type_name, variants
+from dflash_convert.validation.pair import drafting_method
 
 if TYPE_CHECKING:
     from dflash_convert.container.reader import Gguf
 
 CHUNK = 1 << 22
 HUB = "https://huggingface.co/"
-PREFIX_OF_SPEC = {spec: prefix for prefix, spec in SPEC_TYPE.items()}
 MODEL_WORDS = ("mmproj", "imatrix")
 
 
@@ -39,7 +39,7 @@ class DrafterFacts:
 
     path: Path
     size: int
-    spec_type: str
+    variant: Variant
     family: str
     architecture: str
     file_type: str
@@ -56,8 +56,8 @@ class DrafterFacts:
     tool_version: str | None
 
     @property
-    def prefix(self) -> str:
-        return PREFIX_OF_SPEC[self.spec_type]
+    def spec_type(self) -> str:
+        return self.variant.spec_type
 
 
 def read_facts(path: Path) -> DrafterFacts:
@@ -69,27 +69,24 @@ def read_facts(path: Path) -> DrafterFacts:
     from dflash_convert.container.reader import open_gguf
 
     gguf = open_gguf(path)
-    spec_type = drafting_method(gguf, path)
+    variant = drafting_method(gguf, path)
     if (_integer(gguf, "split.count") or 1) > 1:
         raise InputError(f"{path} is split: llama.cpp does not find split drafters", tip="convert it to one file")
     if not gguf.tensors:
         raise ContainerError(f"{path} holds no tensors", tip="convert the checkpoint again")
-    family = _text(gguf, "dflash_convert.family") or {"draft-dspark": "DSpark", "draft-dflash": "DFlash"}.get(
-        spec_type, spec_type
-    )
-    block = _integer(gguf, "dflash.block_size")
-    anchor = gguf.get("dflash.sample_from_anchor", True) is not False
+    own = Keys.of(path.name, gguf.keys.values()).under(gguf.architecture)
+    block = own.integer("block_size", low=1)
     number = _integer(gguf, "general.file_type")
     return DrafterFacts(
         path=path,
         size=path.stat().st_size,
-        spec_type=spec_type,
-        family=family,
+        variant=variant,
+        family=_text(gguf, "dflash_convert.family") or variant.family,
         architecture=gguf.architecture,
         file_type=_file_type(path, number),
         tensor_types=dict(sorted(Counter(t.type.name for t in gguf.tensors.values()).items())),
         block_size=block,
-        n_max=None if block is None else max(max_drafts(family, block, anchor), 1),
+        n_max=None if block is None else max(variant.max_drafts(block, own.boolean("sample_from_anchor")), 1),
         drafter=_origin(gguf, "drafter", _text(gguf, "general.name")),
         target=_target(gguf),
         license=_text(gguf, "general.license"),
@@ -119,7 +116,7 @@ def same_release(files: Iterable[DrafterFacts]) -> DrafterFacts:
 def found_by_llama_cpp(name: str, prefix: str) -> str | None:
     """Why llama.cpp would not find the drafter ``name`` (a path in the repository); None when it does.
 
-    Rules of b11434, common/download.cpp and common/preset.cpp: the path must contain the lower-case prefix for
+    Rules of common/download.cpp and common/preset.cpp: the path must contain the lower-case prefix for
     ``-hf``, the file name must begin with it for ``--models-dir``, and no other sidecar's word may occur.
     """
     if not name.endswith(".gguf"):
@@ -127,7 +124,7 @@ def found_by_llama_cpp(name: str, prefix: str) -> str | None:
     base = name.rsplit("/", 1)[-1]
     if not base.startswith(prefix):
         return f"it does not begin with {prefix}"
-    for word in (*SPEC_TYPE, *MODEL_WORDS):
+    for word in (*(variant.prefix for variant in variants()), *MODEL_WORDS):
         if word != prefix and word in base:
             return f"it contains {word}, the mark of another kind of file"
     return None
@@ -176,12 +173,13 @@ def _target_files(gguf: Gguf) -> dict[str, str]:
 
 
 def _file_type(path: Path, number: int | None) -> str:
-    if number is None or number not in FILE_TYPES:
+    name = file_type_name(number)
+    if name is None:
         raise ContainerError(
             f"{path}: general.file_type is {'missing' if number is None else number}, so its encoding has no name",
             tip="quantize or convert it again",
         )
-    return FILE_TYPES[number]
+    return name
 
 
 def _text(gguf: Gguf, key: str) -> str | None:

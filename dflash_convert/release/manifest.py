@@ -176,7 +176,7 @@ def _gguf_problems(path: Path, entry: dict[str, Any], document: dict[str, Any]) 
     ):
         if said != found:
             problems.append(Problem(path.name, f"its {what} is {found}, the manifest says {said}"))
-    reason = found_by_llama_cpp(path.name, facts.prefix)
+    reason = found_by_llama_cpp(path.name, facts.variant.prefix)
     if reason:
         problems.append(Problem(path.name, f"llama.cpp does not find it: {reason}"))
     return problems

@@ -112,17 +112,17 @@ def _names(facts: Sequence[DrafterFacts], options: PackageOptions, notes: list[N
     names: dict[Path, str] = {}
     for each in facts:
         name = each.path.name
-        reason = found_by_llama_cpp(name, each.prefix)
+        reason = found_by_llama_cpp(name, each.variant.prefix)
         if reason:
             target = options.target_name or each.target.name
             if target is None:
                 raise UsageError(
                     f"{each.path}: llama.cpp would not find it, {reason}, and the file does not name its target",
-                    tip=f"give --target-name, or a name like {each.prefix}TARGET-{each.file_type}.gguf",
+                    tip=f"give --target-name, or a name like {each.variant.prefix}TARGET-{each.file_type}.gguf",
                 )
-            name = default_name(each.family, target, each.file_type)
+            name = default_name(each.variant, target, each.file_type)
             notes.append(Note("derived", f"{each.path.name} becomes {name}: llama.cpp would not find it, {reason}"))
-            reason = found_by_llama_cpp(name, each.prefix)
+            reason = found_by_llama_cpp(name, each.variant.prefix)
         if reason or not plain_name(name):
             raise UsageError(f"{name} is no name for a packaged drafter: {reason or 'it is not a plain file name'}")
         if name in names.values():

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dflash_convert import llama
+from dflash_convert.container.keys import Keys
 from dflash_convert.container.types import array_length
 from dflash_convert.errors import ContainerError, FamilyError, InputError
 from dflash_convert.forks.dialects import refuse_fork
@@ -18,12 +20,6 @@ if TYPE_CHECKING:
 
 SHARD = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")
 SWAPPED = "were drafter and target swapped?"
-# general.file_type, as in llama.h (LLAMA_FTYPE_MOSTLY_*)
-FILE_TYPES = {
-    **{0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S"},
-    **{12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K"},
-    **{25: "IQ4_NL", 30: "IQ4_XS", 32: "BF16", 38: "MXFP4_MOE"},
-}
 CHUNK = 1 << 22
 DIRECTORY = "convert the drafter with: dflash-convert DRAFTER --target-model-dir TARGET; take the target as a GGUF"
 
@@ -49,18 +45,15 @@ def read_pair(drafter: Path, target: Path) -> Pair:
         if path.is_dir():
             raise InputError(f"{path} is a directory, and validate runs GGUF files", tip=DIRECTORY)
     draft, main = open_gguf(drafter), open_gguf(target)
-    spec_type = drafting_method(draft, drafter)
-    if main.architecture == "dflash" or main.architecture.startswith("eagle3"):
+    variant = drafting_method(draft, drafter)
+    if llama.drafter(main.architecture) is not None:
         raise FamilyError(f"{target} is a drafter ({main.architecture}), not a target model", tip=SWAPPED)
-    block = _integer(draft, "dflash.block_size")
-    cap = None
-    if block is not None:
-        # b11434, common/speculative.cpp: DSpark that samples from the anchor drafts the whole block
-        whole = spec_type == "draft-dspark" and draft.get("dflash.sample_from_anchor", True) is not False
-        cap = max(block if whole else block - 1, 1)
+    own = Keys.of(drafter.name, draft.keys.values()).under(draft.architecture)
+    block = own.integer("block_size", low=1)
+    cap = None if block is None else max(variant.max_drafts(block, own.boolean("sample_from_anchor")), 1)
     shards = target_shards(target, main)
     return Pair(
-        drafter=_facts(draft, (drafter,), block, spec_type),
+        drafter=_facts(draft, (drafter,), block, variant.spec_type),
         target=_facts(main, shards, None, None),
         n_max_cap=cap,
         has_template=isinstance(main.get("tokenizer.chat_template"), str),
@@ -69,17 +62,13 @@ def read_pair(drafter: Path, target: Path) -> Pair:
     )
 
 
-def drafting_method(draft: Gguf, path: Path) -> str:
-    """llama.cpp's name of the drafting method for this file (b11434: a Markov head makes it DSpark)."""
-    architecture = draft.architecture
-    if architecture == "dflash":
-        return "draft-dspark" if "markov_w1.weight" in draft.tensors else "draft-dflash"
-    if architecture == "eagle3":
-        return "draft-eagle3"
-    if any(".nextn.eh_proj." in name for name in draft.tensors):
-        return "draft-mtp"
+def drafting_method(draft: Gguf, path: Path) -> llama.Variant:
+    """How llama.cpp drafts with this file; FamilyError for a fork's dialect and for what is no drafter."""
     refuse_fork(draft)
-    raise FamilyError(f"{path} is a {architecture or 'nameless'} model, not a drafter", tip=SWAPPED)
+    variant = llama.method(draft.architecture, draft.tensors)
+    if variant is None:
+        raise FamilyError(f"{path} is a {draft.architecture or 'nameless'} model, not a drafter", tip=SWAPPED)
+    return variant
 
 
 def target_shards(path: Path, main: Gguf) -> tuple[Path, ...]:
@@ -127,7 +116,7 @@ def _facts(gguf: Gguf, files: tuple[Path, ...], block: int | None, spec_type: st
         size=sum(p.stat().st_size for p in files),
         architecture=gguf.architecture,
         name=name if isinstance(name, str) else None,
-        file_type=None if number is None else FILE_TYPES.get(number, f"type {number}"),
+        file_type=None if number is None else llama.file_type_name(number) or f"type {number}",
         block_size=block,
         spec_type=spec_type,
     )

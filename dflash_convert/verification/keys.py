@@ -10,8 +10,8 @@ from typing import Any
 
 from dflash_convert.container.reader import Gguf
 from dflash_convert.container.types import KV, ValueType
+from dflash_convert.drafter import Description
 from dflash_convert.errors import TokenizerError
-from dflash_convert.families.common import Description
 from dflash_convert.notes import Note
 
 # keys that are derived from the target; without it they are not judged

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from dflash_convert.checkpoint import Reader, open_checkpoint, read_config
 from dflash_convert.container.reader import Gguf, TensorInfo, open_gguf
 from dflash_convert.container.types import BLOCK, TensorType, array_length
+from dflash_convert.drafter import Description, Overrides, TensorPlan
 from dflash_convert.errors import UsageError, VerificationError
-from dflash_convert.families.common import Description, Overrides, TensorPlan
 from dflash_convert.families.detect import describe
 from dflash_convert.hparams import architectures
 from dflash_convert.notes import Note

@@ -70,7 +70,7 @@ def test_the_bare_command_converts_and_prints_only_the_path(fixtures: Path, tmp_
         *("--target-name", "tiny-js", "-o", tmp_path / "new"),
     )
     assert result.stdout == f"{tmp_path / 'new' / 'dflash-tiny-js-BF16.gguf'}\n"
-    assert "block 8, taps after target layers 1, 3, 4, mask token 503" in result.stderr
+    assert "DFlash drafter: block 8, mask token 503, reads outputs of target layers 1, 3, 4\n" in result.stderr
     command = "llama-server -m tiny-js.gguf -md " + result.stdout.strip()
     assert f"{command} --spec-type draft-dflash --spec-draft-n-max 7 -fa on" in result.stderr
 

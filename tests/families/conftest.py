@@ -12,7 +12,7 @@ from family_cases import Key, Make, Read
 from make_checkpoints import CASES, Case, write_case
 
 from dflash_convert.checkpoint import open_checkpoint, read_config
-from dflash_convert.families.common import Description, Overrides
+from dflash_convert.drafter import Description, Overrides
 from dflash_convert.families.detect import describe
 
 

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fixtures"))
 
 from make_checkpoints import Case
 
-from dflash_convert.families.common import Description
+from dflash_convert.drafter import Description
 
 Make = Callable[[Case], Path]
 Read = Callable[..., Description]

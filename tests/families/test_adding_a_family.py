@@ -32,7 +32,7 @@ def test_the_example_is_a_family(example: tuple[Any, mk.Case], read: Read, monke
     module, case = example
     monkeypatch.setattr(detect, "FAMILIES", (*detect.FAMILIES, module))
     found = read(case)
-    assert found.taps == (2, 3, 4)
+    assert found.taps.inputs == (2, 3, 4)
     plain = read("dflash")
     assert {plan.name: plan.shape for plan in found.tensors} == {plan.name: plan.shape for plan in plain.tensors}
     case.tensors.add("foo.bar", 3, 5)

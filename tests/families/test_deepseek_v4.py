@@ -16,6 +16,7 @@ from family_cases import Key, Make, Read
 from dflash_convert import convert
 from dflash_convert.checkpoint import Reader
 from dflash_convert.container.reader import open_gguf
+from dflash_convert.drafter import Taps
 from dflash_convert.encode.jobs import Job, job_from_json, job_to_json
 from dflash_convert.encode.transforms import RowSource
 from dflash_convert.errors import CheckpointError, ConfigError, DflashError, FamilyError, UsageError
@@ -238,6 +239,6 @@ def test_the_command_line_overrules_the_contract(read: Read, key: Key) -> None:
     case = mk.deepseek_v4_dspark()
     for name in ("dspark_block_size", "dspark_noise_token_id", "dspark_target_layer_ids"):
         del case.config[name]
-    found = read(case, block_size=7, mask_token_id=9, taps=(2, 3, 4))
-    assert (found.block_size, found.mask_token_id, found.taps) == (7, 9, (3, 4, 5))
+    found = read(case, block_size=7, mask_token_id=9, taps=Taps.from_outputs((2, 3, 4)))
+    assert (found.block_size, found.mask_token_id, found.taps.inputs) == (7, 9, (3, 4, 5))
     assert key(found, "block_size") == 7

@@ -10,6 +10,7 @@ import pytest
 from family_cases import Key, Make, Read
 
 from dflash_convert import convert
+from dflash_convert.drafter import Taps
 from dflash_convert.errors import CheckpointError, ConfigError, DflashError, FamilyError
 
 
@@ -19,16 +20,18 @@ def notes(description: Any, level: str) -> str:
 
 def test_eagle3_taps_are_stated_nested_or_derived_and_said(read: Read, key: Key) -> None:
     found = read("eagle3")
-    assert found.taps == (2, mk.DEPTH // 2, mk.DEPTH - 3)
-    assert "config.json states none" in notes(found, "derived")
+    assert found.taps.inputs == (2, mk.DEPTH // 2, mk.DEPTH - 3)
+    assert f"outputs of target layers 1, {mk.DEPTH // 2 - 1}, {mk.DEPTH - 4}, from the target's" in notes(
+        found, "derived"
+    )
     stated = read("eagle3_speculators")
-    assert stated.taps == (1, 3, 4)  # layer inputs already: never shifted
+    assert stated.taps.inputs == (1, 3, 4)  # layer inputs already: never shifted
     assert key(stated, "norm_before_residual") is True
     nested = mk.eagle3()
     nested.config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [1, 4, 5]}
-    assert read(nested).taps == (1, 4, 5)
+    assert read(nested).taps.inputs == (1, 4, 5)
     assert "from eagle_config" in notes(read(nested), "derived")
-    assert read("eagle3", taps=(0, 1, 2)).taps == (0, 1, 2)
+    assert read("eagle3", taps=Taps.from_outputs((0, 1, 2))).taps.inputs == (1, 2, 3)
 
 
 def test_eagle3_under_its_backbones_name(read: Read) -> None:
@@ -232,8 +235,8 @@ def test_a_mask_token_that_is_the_targets_end_is_said(read: Read) -> None:
 
 
 def test_overrides_count_before_the_config(read: Read, key: Key) -> None:
-    found = read("dflash", block_size=4, mask_token_id=9, taps=(0, 1, 2), rope_dimension_count=32)
-    assert (found.block_size, found.mask_token_id, found.taps) == (4, 9, (1, 2, 3))
+    found = read("dflash", block_size=4, mask_token_id=9, taps=Taps.from_outputs((0, 1, 2)), rope_dimension_count=32)
+    assert (found.block_size, found.mask_token_id, found.taps.inputs) == (4, 9, (1, 2, 3))
     assert key(found, "rope.dimension_count") == 32
     with pytest.raises(ConfigError, match="--rope-dimension-count 66"):
         read("dflash", rope_dimension_count=66)
@@ -246,7 +249,7 @@ def test_two_lists_of_taps_that_disagree_are_said(read: Read) -> None:
     assert notes(read(agreeing), "warning") == ""
     other = mk.Case(mk.contract(eagle_aux_hidden_state_layer_ids=[1, 2, 3]), mk.backbone())
     found = read(other)
-    assert found.taps == (2, 3, 4)
+    assert found.taps.inputs == (2, 3, 4)
     assert "name different layers" in notes(found, "warning")
 
 

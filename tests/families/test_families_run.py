@@ -16,7 +16,6 @@ from make_target import write_target
 from dflash_convert import convert
 from dflash_convert.engine import embedded, find, session
 from dflash_convert.engine.trace import Launch, Request
-from dflash_convert.naming import SPEC_TYPE, prefix_of
 
 pytestmark = [
     pytest.mark.engine,
@@ -41,7 +40,7 @@ def test_llama_cpp_loads_and_drafts(name: str, case_dir: Make, targets: dict[str
     source = convert.Source(where / "drafter"), convert.Source(where / "target")
     conversion = convert.prepare(*source, convert.Options(outtypes=("bf16",)))
     path = convert.write(conversion, [tmp_path / "drafter.gguf"], threads=1)[0].path
-    spec = SPEC_TYPE[prefix_of(conversion.description.family)]
+    spec = conversion.description.variant.spec_type
     target = targets["gemma4" if conversion.description.architecture == "gemma4-assistant" else "qwen3"]
     launch = Launch(target, path, spec_type=spec, n_max=4, ctx_size=256, threads=1, verbosity=4)
     with session.start(find.choose(None, launch), launch) as engine:

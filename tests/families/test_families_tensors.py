@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from dflash_convert import convert
 from dflash_convert.checkpoint import Reader, open_checkpoint
 from dflash_convert.container.reader import open_gguf
+from dflash_convert.drafter import Description, TensorPlan
 from dflash_convert.encode.transforms import RowSource, float32, row_count
 from dflash_convert.errors import CheckpointError, FamilyError
-from dflash_convert.families.common import Description, TensorPlan
 
 Array = NDArray[Any]
 

@@ -16,8 +16,8 @@ from torch_archive import mask_program, tensor, write_archive
 from dflash_convert import convert
 from dflash_convert.checkpoint import open_checkpoint, read_config
 from dflash_convert.container.reader import open_gguf
+from dflash_convert.drafter import Description, Overrides, Taps
 from dflash_convert.errors import CheckpointError, ConfigError, DflashError, FamilyError, TokenizerError
-from dflash_convert.families.common import Description, Overrides
 from dflash_convert.families.detect import describe
 from dflash_convert.vocab import load_vocabulary
 
@@ -193,13 +193,13 @@ def test_g11_missing_taps_are_derived_by_the_public_rule_or_asked_for(read: Read
     config = mk.contract(num_target_layers=64)
     del config["dflash_config"]["target_layer_ids"]
     found = read(mk.Case(config, mk.backbone(taps=5), {"num_hidden_layers": 64}))
-    assert found.taps == (2, 17, 32, 47, 62)
-    assert "taps 1, 16, 31, 46, 61 from num_target_layers 64" in texts(found, "derived")
-    assert read(mk.Case(config, mk.backbone(taps=1), {"num_hidden_layers": 64})).taps == (33,)
+    assert found.taps.inputs == (2, 17, 32, 47, 62)
+    assert "outputs of target layers 1, 16, 31, 46, 61, from num_target_layers 64" in texts(found, "derived")
+    assert read(mk.Case(config, mk.backbone(taps=1), {"num_hidden_layers": 64})).taps.inputs == (33,)
     del config["num_target_layers"]
     case = mk.Case(config, mk.backbone())
     assert "target_layer_ids is missing" in refused(read, case, ConfigError)
-    assert read(case, taps=(0, 2, 5)).taps == (1, 3, 6)
+    assert read(case, taps=Taps.from_outputs((0, 2, 5))).taps.inputs == (1, 3, 6)
 
 
 def test_g12_a_missing_block_size_is_an_error(read: Read) -> None:
@@ -335,7 +335,7 @@ def test_g21_a_weight_file_of_another_name_is_read_and_none_is_an_error(case_dir
 def test_g22_a_tap_on_the_last_layer_is_said(read: Read) -> None:
     case = mk.Case(mk.contract({"target_layer_ids": [1, 2, mk.DEPTH - 1]}), mk.backbone())
     found = read(case)
-    assert found.taps == (2, 3, mk.DEPTH)
+    assert found.taps.inputs == (2, 3, mk.DEPTH)
     assert "last layer" in texts(found, "warning")
     beyond = mk.Case(mk.contract({"target_layer_ids": [1, 2, mk.DEPTH]}), mk.backbone())
     assert "outside a target of 8 layers" in refused(read, beyond, ConfigError)
@@ -374,7 +374,7 @@ def test_g25_checkpoints_that_disagree_with_themselves(read: Read) -> None:
     short.config["num_hidden_layers"] = 3
     assert "blk.2.attn_norm.weight" in refused(read, short, CheckpointError)
     found = read(mk.Case(mk.contract({"target_layer_ids": [4, 1, 2]}), mk.backbone()))
-    assert found.taps == (5, 2, 3)
+    assert found.taps.inputs == (5, 2, 3)
     assert "not in ascending order" in texts(found, "warning")
 
 

@@ -15,7 +15,7 @@ from dflash_convert.checkpoint import open_checkpoint
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.container.types import KV, TensorType, string, u32
 from dflash_convert.container.writer import Entry, GgufOutput, layout
-from dflash_convert.families.common import Description
+from dflash_convert.drafter import Description
 from dflash_convert.families.detect import describe
 from dflash_convert.forward.load import DrafterSource, drafter_from_description, target_from_gguf
 from dflash_convert.forward.target import Target

@@ -18,9 +18,9 @@ import pytest
 from numpy.typing import NDArray
 
 from dflash_convert.container.types import KV, ValueType, array, boolean, f32, string, u32
+from dflash_convert.drafter import Description
 from dflash_convert.engine import embedded, session
 from dflash_convert.engine.trace import Launch, Request
-from dflash_convert.families.common import Description
 from dflash_convert.forward.load import DrafterSource, drafter_from_gguf
 from dflash_convert.forward.target import Target
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dflash_convert.container.types import KV, u32
+from dflash_convert.drafter import Description
 from dflash_convert.errors import ContainerError, FamilyError, PairingError, UsageError
-from dflash_convert.families.common import Description
 from dflash_convert.forward.hyper import drafter_hyper, target_hyper
 from dflash_convert.forward.load import (
     DrafterSource,
@@ -70,9 +70,9 @@ def test_yarn_without_an_original_context_takes_the_trained_one() -> None:
         ({"dflash.block_count": None}, ContainerError, r"dflash\.block_count is missing"),
         ({"dflash.block_count": "2"}, ContainerError, r"dflash\.block_count is '2'"),
         ({"dflash.block_count": 0}, ContainerError, "at least 1"),
-        ({"dflash.target_layers": []}, ContainerError, r"target_layers is missing"),
+        ({"dflash.target_layers": []}, ContainerError, r"target_layers is \[\], expected the tapped layers"),
         ({"dflash.attention.head_count_kv": 3}, ContainerError, "divisor of the 4 heads"),
-        ({"dflash.attention.causal": 1}, ContainerError, "a bool"),
+        ({"dflash.attention.causal": 1}, ContainerError, "true or false"),
         ({"dflash.attention.sliding_window": 8}, ContainerError, "2 flags beside a sliding window"),
         ({"dflash.attention.value_length": 8}, ContainerError, "the key length 16"),
         ({"dflash.rope.dimension_count": 18}, ContainerError, "even number up to the head size 16"),

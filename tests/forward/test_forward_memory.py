@@ -10,9 +10,9 @@ import pytest
 
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.container.types import ValueType, array, u32
+from dflash_convert.drafter import Description
 from dflash_convert.engine import embedded, session
 from dflash_convert.engine.trace import Launch
-from dflash_convert.families.common import Description
 from dflash_convert.forward.load import DrafterSource
 from dflash_convert.memory.models import model_from_keys
 from dflash_convert.memory.plan import MIB, Model, Request, plan_memory

@@ -22,10 +22,10 @@ from dflash_convert.cli.migrate import command
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import KV, TensorType, ValueType, array, boolean, f32, string, u32
 from dflash_convert.container.writer import Entry, GgufOutput, layout
+from dflash_convert.drafter import Overrides, Taps
 from dflash_convert.engine import embedded, session
 from dflash_convert.engine.trace import Launch, Request
 from dflash_convert.errors import ContainerError, DflashError, FamilyError, UsageError
-from dflash_convert.families.common import Overrides
 from dflash_convert.forks.dialects import dialect_of
 from dflash_convert.forks.migrate import migrate_file, plan_migration
 from dflash_convert.plan import TypeOptions
@@ -294,7 +294,7 @@ def test_incomplete_files_end_in_one_sentence(
 
 def test_what_the_file_lacks_can_be_said(tmp_path: Path, vocabulary: list[KV]) -> None:
     path = write_fork(tmp_path / "old.gguf", backbone_keys("dflash-draft"), mk.backbone(), vocabulary)
-    given = replace(Overrides(), taps=(0, 2, 5), block_size=4, mask_token_id=9)
+    given = replace(Overrides(), taps=Taps.from_outputs((0, 2, 5)), block_size=4, mask_token_id=9)
     migrate_file(path, tmp_path / "new.gguf", given)
     keys = values(open_gguf(tmp_path / "new.gguf"))
     assert keys["dflash.target_layers"] == [1, 3, 6]

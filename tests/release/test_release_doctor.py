@@ -12,12 +12,13 @@ import pytest
 from release_tools import ROOT, Done
 from upload_hub import TOKEN
 
+from dflash_convert import doctor
 from dflash_convert.doctor import Finding, Report
 from dflash_convert.engine.trace import EngineInfo
-from dflash_convert.release import doctor
+from dflash_convert.llama import spec_types
 
 GOOD = EngineInfo(
-    "llama-server", "/opt/llama-server", "4242", doctor.DRAFTING, ("CUDA0: A Card (24000 MiB, 23000 MiB free)",)
+    "llama-server", "/opt/llama-server", "4242", spec_types(), ("CUDA0: A Card (24000 MiB, 23000 MiB free)",)
 )
 
 
@@ -58,13 +59,13 @@ def test_a_good_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     found = with_engines(monkeypatch, GOOD)
     assert all(f.severity == "ok" and f.cure is None for f in found)
     assert any(f.name == "device" and "CUDA0" in f.value for f in found)
-    assert any(f.value == "draft-dflash, draft-dspark, draft-eagle3" for f in found)
+    assert any(f.value == "draft-dflash, draft-dspark, draft-eagle3, draft-mtp" for f in found)
 
 
 def test_an_old_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     found = with_engines(monkeypatch, EngineInfo("llama-server", "/x", "1", ("draft-eagle3",)))
     assert Report(tuple(found)).exit_code == 7
-    assert any(f.cure == "update llama.cpp: it does not know draft-dflash, draft-dspark" for f in found)
+    assert any(f.cure == "update llama.cpp: it does not know draft-dflash, draft-dspark, draft-mtp" for f in found)
 
 
 def test_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,210 @@
+"""What llama.cpp is, as this project knows it: facts of one build, each in this one place.
+
+Everything that asks "is this a drafter, which kind, how is it run" asks here.  The tables were read from the
+sources of :data:`BUILD`; ``tools/refresh_llama.py`` compares them with another tree (docs/new-llama-cpp.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+BUILD = "b11434"
+
+DEFAULT_BLOCK = 16  # tokens of a block when a file states no block size (common/speculative.cpp)
+DEFAULT_N_MAX = 3  # --spec-draft-n-max when it is not given (common/common.h)
+NEXTN = ".nextn.eh_proj."  # in the names of a prediction layer's tensors
+MAX_LAYERS = 512  # LLAMA_MAX_LAYERS (src/llama-hparams.h)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One drafting method of an architecture.
+
+    ``family`` is what people call it, ``spec_type`` what ``--spec-type`` does; ``mark`` names the tensor by which
+    llama.cpp tells it from the other methods of its architecture.  ``anchored``: it can draft from the anchor's own
+    slot, unless the file's sample_from_anchor is false.
+    """
+
+    family: str
+    spec_type: str
+    mark: str = ""
+    anchored: bool = False
+
+    @property
+    def prefix(self) -> str:
+        """What the file's name begins with, so that llama.cpp finds it beside its target."""
+        return self.spec_type.removeprefix("draft-") + "-"
+
+    def first_slot(self, sample_from_anchor: bool | None = None) -> int:
+        """The position in the block that predicts the first draft; None is a file without the key."""
+        return 0 if self.anchored and sample_from_anchor is not False else 1
+
+    def max_drafts(self, block: int, sample_from_anchor: bool | None = None) -> int:
+        """The most tokens that a block of ``block`` positions drafts; 0 for a block that holds the anchor alone."""
+        return block - self.first_slot(sample_from_anchor)
+
+
+@dataclass(frozen=True)
+class DrafterArchitecture:
+    """A value of ``general.architecture`` that llama.cpp runs as a drafter.
+
+    ``variants``: the first whose mark is among a file's tensors.  ``block``: it drafts a block of mask tokens, so a
+    file needs block_size and a mask token.  ``taps``: it reads hidden states of the target (target_layers, ``fc``);
+    ``last_layer`` are the targets of which it can read what leaves the last layer.
+    """
+
+    name: str
+    variants: tuple[Variant, ...]
+    block: bool = False
+    taps: bool = False
+    last_layer: frozenset[str] = frozenset()
+
+    def key(self, name: str) -> str:
+        """The full name of one of the architecture's keys."""
+        return f"{self.name}.{name}"
+
+    def n_max(self, tensors: Container[str], block: int | None, sample_from_anchor: bool | None = None) -> int:
+        """How many tokens to draft when nobody says: all that a block drafts, else llama.cpp's own default."""
+        if not self.block:
+            return DEFAULT_N_MAX
+        return max(self.variant(tensors).max_drafts(block or DEFAULT_BLOCK, sample_from_anchor), 1)
+
+    def variant(self, tensors: Container[str]) -> Variant:
+        """Which drafting method a file with these tensors is run with."""
+        return next(v for v in self.variants if not v.mark or v.mark in tensors)
+
+
+# Graphs that set t_layer_inp, so that their hidden states can be tapped.  qwen4exp sets it too, but to the whole
+# hyper-connection residual, whose width the extraction refuses.
+TAPPABLE = frozenset(
+    {
+        *("bailingmoe3", "deepseek4", "gemma4", "gpt-oss", "hunyuan-dense", "hunyuan_vl", "lfm2", "lfm2moe"),
+        *("llama", "mimo2", "minimax-01", "minimax-m2", "muse-glimmer", "nanbeige", "nemotron_h", "nemotron_h_moe"),
+        *("qwen3", "qwen35", "qwen35moe", "qwen3moe", "qwen3next"),
+    }
+)
+# Of those, the graphs that set t_layer_inp behind the last layer too (tap index = number of layers) ...
+LAST_INPUT = frozenset({"deepseek4", "mimo2", "nemotron_h", "nemotron_h_moe"})
+# ... and those whose t_h_nextn is what leaves the last layer, before the final norm: EAGLE-3 reads that one.
+LAST_HIDDEN = frozenset({"gpt-oss", "mimo2"})
+
+DFLASH = DrafterArchitecture(
+    "dflash",
+    (
+        Variant("DSpark", "draft-dspark", mark="markov_w1.weight", anchored=True),
+        Variant("DFlash2", "draft-dflash", mark="selector_hidden.weight"),
+        Variant("DFlash", "draft-dflash"),
+    ),
+    block=True,
+    taps=True,
+    last_layer=LAST_INPUT,
+)
+EAGLE3 = DrafterArchitecture("eagle3", (Variant("EAGLE-3", "draft-eagle3"),), taps=True, last_layer=LAST_HIDDEN)
+GEMMA4_ASSISTANT = DrafterArchitecture("gemma4-assistant", (Variant("MTP", "draft-mtp"),))
+
+# the registry: one row here and one module in families/ make a new kind of drafter (docs/adding-a-family.md)
+DRAFTERS: tuple[DrafterArchitecture, ...] = (DFLASH, EAGLE3, GEMMA4_ASSISTANT)
+
+
+def drafter(architecture: str | None) -> DrafterArchitecture | None:
+    """The row of a drafter's architecture; None for any other model's."""
+    return next((row for row in DRAFTERS if row.name == architecture), None)
+
+
+def method(architecture: str | None, tensors: Collection[str]) -> Variant | None:
+    """How llama.cpp drafts with a file of this architecture and these tensors; None when it is no drafter.
+
+    A target's own prediction layers, in a file of the target's architecture, draft as an MTP head does.
+    """
+    row = drafter(architecture)
+    if row is not None:
+        return row.variant(tensors)
+    return GEMMA4_ASSISTANT.variants[0] if any(NEXTN in name for name in tensors) else None
+
+
+def variants() -> tuple[Variant, ...]:
+    """Every drafting method, in the registry's order."""
+    return tuple(variant for row in DRAFTERS for variant in row.variants)
+
+
+def variant_of(family: str) -> Variant:
+    """The drafting method of a family by its name; KeyError for a name that no row has."""
+    for variant in variants():
+        if variant.family == family:
+            return variant
+    raise KeyError(family)
+
+
+def spec_types() -> tuple[str, ...]:
+    """The values of ``--spec-type`` that run a drafter, each once, plain DFlash first."""
+    found = dict.fromkeys(variant.spec_type for row in DRAFTERS for variant in reversed(row.variants))
+    return tuple(found)
+
+
+_CLASSES = {
+    "bailingmoe3": ("BailingMoeV3ForCausalLM", "BailingMoeV3VLForConditionalGeneration"),
+    "deepseek2": (
+        "DeepseekV2ForCausalLM",
+        "DeepseekV3ForCausalLM",
+        "KimiK2ForCausalLM",
+        "KimiVLForConditionalGeneration",
+    ),
+    "deepseek4": ("DeepseekV4ForCausalLM",),
+    "gemma2": ("Gemma2ForCausalLM",),
+    "gemma3": ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
+    "gemma4": ("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration"),
+    "glm-dsa": ("GlmMoeDsaForCausalLM",),
+    "glm4moe": ("Glm4MoeForCausalLM",),
+    "gpt-oss": ("GptOssForCausalLM",),
+    "hunyuan-dense": ("HunYuanDenseV1ForCausalLM",),
+    "hunyuan_vl": ("HunYuanVLForConditionalGeneration",),
+    "laguna": ("LagunaForCausalLM",),
+    "lfm2": ("Lfm2ForCausalLM", "LFM2ForCausalLM", "Lfm2VlForConditionalGeneration"),
+    "lfm2moe": ("Lfm2MoeForCausalLM",),
+    "llama": ("LlamaForCausalLM", "LLaMAForCausalLM", "MistralForCausalLM", "MixtralForCausalLM"),
+    "mimo2": ("MiMoV2FlashForCausalLM", "MiMoV2ForCausalLM"),
+    "minimax-01": ("MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM"),
+    "minimax-m2": ("MiniMaxM2ForCausalLM",),
+    "minimax-m3": ("MiniMaxM3SparseForCausalLM", "MiniMaxM3SparseForConditionalGeneration"),
+    "muse-glimmer": ("MuseGlimmerForConditionalGeneration",),
+    "nanbeige": ("NanbeigeForCausalLM",),
+    "nemotron_h": ("NemotronHForCausalLM",),
+    "qwen2": ("Qwen2ForCausalLM",),
+    "qwen3": ("Qwen3ForCausalLM", "Qwen3Model"),
+    "qwen35": ("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"),
+    "qwen35moe": ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
+    "qwen3moe": ("Qwen3MoeForCausalLM",),
+    "qwen3next": ("Qwen3NextForCausalLM",),
+    "qwen3vl": ("Qwen3VLForConditionalGeneration",),
+    "qwen3vlmoe": ("Qwen3VLMoeForConditionalGeneration",),
+}
+# Hugging Face class -> the architecture string llama.cpp's converter gives it
+BY_CLASS: Mapping[str, str] = MappingProxyType(
+    {name: architecture for architecture, names in _CLASSES.items() for name in names}
+)
+
+
+def is_gemma(architecture: str) -> bool:
+    """Gemma multiplies its embeddings by sqrt(hidden size); the factor is not in the table itself."""
+    return architecture.lower().startswith("gemma")
+
+
+# general.file_type of what this project does not write, beside quant.recipe.FTYPES (include/llama.h)
+_OTHER_FILE_TYPES = {
+    **{19: "IQ2_XXS", 20: "IQ2_XS", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 26: "IQ3_S", 27: "IQ3_M"},
+    **{28: "IQ2_S", 29: "IQ2_M", 31: "IQ1_M", 36: "TQ1_0", 37: "TQ2_0", 39: "NVFP4", 40: "Q1_0", 41: "Q2_0"},
+}
+
+
+def file_types() -> dict[int, str]:
+    """general.file_type -> its name, of every type that the build reads."""
+    from quant.recipe import FTYPES, ftype_name  # numpy comes with it
+
+    return {number: ftype_name(name) for name, number in FTYPES.items()} | _OTHER_FILE_TYPES
+
+
+def file_type_name(number: int | None) -> str | None:
+    """The encoding's name; None for no number or one that the build does not know."""
+    return None if number is None else file_types().get(number)
