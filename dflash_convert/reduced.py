@@ -1,6 +1,6 @@
 """The map of a reduced draft vocabulary (``d2t``): one judge for checkpoints, which store offsets, and for files.
 
-llama.cpp b11434 scatters the drafter's logits to the target's ids (src/models/dflash.cpp, eagle3.cpp): it asserts
+llama.cpp scatters the drafter's logits to the target's ids (src/models/dflash.cpp, eagle3.cpp): it asserts
 that the map is int64 and that every id is a row of the target; of two draft rows for one token one is lost.
 """
 

@@ -1,4 +1,4 @@
-"""llama-quantize's recipe as data: which tensor of a drafter gets which type (llama-quant.cpp of llama.cpp b11434).
+"""llama-quantize's recipe as data: which tensor of a drafter gets which type (llama-quant.cpp of llama.cpp).
 
 Holds for the dense architectures dflash and eagle3; llama.cpp's rules for mixtures of experts, Falcon and the 70B
 Llama concern no drafter and are left out, except that a stack of matrices is MXFP4 under MXFP4_MOE.

@@ -1,4 +1,4 @@
-"""GGUF v3's value types, tensor types and key-value records (ggml.h and gguf.md of llama.cpp b11434)."""
+"""GGUF v3's value types, tensor types and key-value records (ggml.h and gguf.md of llama.cpp)."""
 
 from __future__ import annotations
 

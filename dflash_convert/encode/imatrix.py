@@ -1,6 +1,6 @@
 """llama.cpp's importance matrix files (GGUF): mean squared activations that weigh a tensor's columns.
 
-Layout (llama-imatrix, b11434): for every tensor NAME of the model ``NAME.in_sum2`` float32 [1, columns] and
+Layout (llama-imatrix): for every tensor NAME of the model ``NAME.in_sum2`` float32 [1, columns] and
 ``NAME.counts`` float32 [1, 1]; keys imatrix.datasets, imatrix.chunk_count, imatrix.chunk_size.
 """
 

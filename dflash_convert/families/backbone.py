@@ -1,6 +1,6 @@
 """The transformer that every drafter of GGUF architecture dflash shares: sizes, tensor table, keys.
 
-Keys and their order are those of llama.cpp b11434's converter; the table is what its loader claims
+Keys and their order are those of llama.cpp's converter; the table is what its loader claims
 (src/models/dflash.cpp).
 """
 

@@ -1,7 +1,7 @@
 """DeepSeek-V4 DSpark: the stages ``mtp.N`` of a DeepSeek-V4 checkpoint, GGUF architecture dflash.
 
 A stage is a whole DeepSeek-V4 block: hyper connections, low-rank attention with one key-value head, experts.
-Names, keys and fixed types are those of llama.cpp b11434 (its converter, src/models/dflash.cpp): experts are
+Names, keys and fixed types are those of llama.cpp (its converter, src/models/dflash.cpp): experts are
 MXFP4 and stay so bit for bit, FP8 becomes Q8_0, bf16 and float32 stay what they are, whatever the output type.
 """
 

@@ -1,6 +1,6 @@
 """EAGLE-3 heads, GGUF architecture eagle3: one Llama layer over token embeddings and fused target states.
 
-Keys, order and the head permutation are those of llama.cpp b11434's Llama route; the loader is
+Keys, order and the head permutation are those of llama.cpp's Llama route; the loader is
 src/models/eagle3.cpp, which wants exactly three taps.
 """
 

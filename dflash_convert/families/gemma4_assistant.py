@@ -1,7 +1,7 @@
 """Gemma 4's assistants (multi-token prediction heads), GGUF architecture gemma4-assistant.
 
 A small Gemma 4 that attends to the target's own keys and values, so it has no k and v projections.  Keys and
-their order are those of llama.cpp b11434's Gemma route; the loader is src/models/gemma4-assistant.cpp.
+their order are those of llama.cpp's Gemma route; the loader is src/models/gemma4-assistant.cpp.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Gemma-4 DSpark: DSpark on Gemma 4's layer (K = V, four norms, layer scale), GGUF architecture dflash.
 
-What is required here is what llama.cpp b11434 can run (its converter and src/models/dflash.cpp): K = V, full
+What is required here is what llama.cpp can run (its converter and src/models/dflash.cpp): K = V, full
 attention in every layer, tanh-gelu, the whole vocabulary, default or proportional rope.
 """
 

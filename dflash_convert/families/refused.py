@@ -1,4 +1,4 @@
-"""Drafters that are recognised and refused, each with what llama.cpp b11434 lacks for it."""
+"""Drafters that are recognised and refused, each with what llama.cpp lacks for it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The handful of operations both models are made of; float32 in, float32 out.
 
-They follow ggml's CPU kernels (b11434) where the order of operations shows: sums of squares in double,
+They follow ggml's CPU kernels where the order of operations shows: sums of squares in double,
 rotation angles by repeated float32 multiplication.
 """
 

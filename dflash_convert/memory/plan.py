@@ -9,11 +9,11 @@ the attention masks), which gives that run's drafter 519.50 MiB (519.50 on the d
 host). The target's depend on graph details and on the build; they carry the largest uncertainty. With flash
 attention off (-fa off) the score matrices come on top.
 
-Newer builds sample drafts where the drafter runs (--spec-draft-backend-sampling, on by default in b11434; the
+Newer builds sample drafts where the drafter runs (--spec-draft-backend-sampling, on by default; the
 published run's b9850 did not), for which its graph holds the logits twice. Qwen3-8B's shapes, 152k tokens, on an
-H200 with b11434: 610.08 MiB allocated, 602.08 planned. CUDA itself took another 600 MiB there.
+H200 with the pinned build: 610.08 MiB allocated, 602.08 planned. CUDA itself took another 600 MiB there.
 
-Rules, from llama.cpp b11434: the context is padded to 256 cells; with ``-np auto`` four slots share one cache,
+Rules, from the pinned build: the context is padded to 256 cells; with ``-np auto`` four slots share one cache,
 with an explicit ``-np N`` each slot has its own share; a window cache holds window x slots (x 1 for own
 shares) plus one micro-batch, padded to 256; the drafter's context is the target's.
 """

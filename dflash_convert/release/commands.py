@@ -51,7 +51,7 @@ def program_call(program: str, target: TargetGguf | None, drafter: str, spec_typ
 
 def preset_text(name: str, target: TargetGguf, drafters: list[str], spec_type: str, n_max: int | None) -> str:
     """``preset.ini`` for ``llama-server --models-preset``: one section a drafter; paths are relative to the
-    server's working directory, as llama.cpp reads them (tools/server/README.md of b11434).
+    server's working directory, as llama.cpp reads them (tools/server/README.md).
     """
     lines = [
         "; Start in this directory: llama-server --models-preset preset.ini",
@@ -68,7 +68,7 @@ def preset_text(name: str, target: TargetGguf, drafters: list[str], spec_type: s
         if n_max:
             lines.append(f"spec-draft-n-max = {n_max}")
     for text in (name, target.name, *drafters):
-        # the reader of b11434 (common/preset.cpp) ends a value at a comment sign and a section at a bracket
+        # the reader (common/preset.cpp) ends a value at a comment sign and a section at a bracket
         if set(text) & set(";#[]\\"):
             raise UsageError(f"{text!r} cannot stand in a preset: llama.cpp ends values at ; and #", tip="rename it")
     return "\n".join(lines) + "\n"

@@ -66,7 +66,7 @@ def plan_upload(directory: Path, *, force: bool = False) -> tuple[list[Upload], 
             notes.append(Note("warning", text))
     files = [e["path"] for e in document["files"] if e["role"] == "weights"] + [MANIFEST, SUMS, CARD]
     if any(e["role"] == "preset" for e in document["files"]):
-        # b11434 (common/download.cpp): a preset.ini in a repository replaces everything else in it
+        # common/download.cpp: a preset.ini in a repository replaces everything else in it
         notes.append(
             Note("skipped", f"{PRESET} stays local: with it, llama.cpp would find nothing else in the repository")
         )

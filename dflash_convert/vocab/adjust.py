@@ -1,4 +1,4 @@
-"""What single families do to their special tokens (conversion/*.py of llama.cpp b11434), told apart by content."""
+"""What single families do to their special tokens (conversion/*.py of llama.cpp), told apart by content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dflash_convert.vocab.types import SPECIAL_KEY, TokenType
 GLM_DENSE = {"eos": "<|endoftext|>", "eot": "<|user|>", "unk": "<|endoftext|>", "bos": "<|endoftext|>"}
 GLM_MOE = {"bos": "[gMASK]", "eot": "<|user|>", "unk": "<|endoftext|>", "eom": "<|observation|>"}
 SOLAR = {"eos": "<|endoftext|>", "eot": "<|endoftext|>", "unk": "<unk>", "bos": "<|startoftext|>"}
-# texts that llama.cpp ends a generation at without being told (src/llama-vocab.cpp, b11434)
+# texts that llama.cpp ends a generation at without being told (src/llama-vocab.cpp)
 ENDS_ANYWAY = frozenset(
     [
         "<|eot_id|>",

@@ -18,7 +18,7 @@ from dflash_convert.vocab.tokens import TokenTable
 from dflash_convert.vocab.types import Vocabulary
 
 SPACE_PREFIX = "tokenizer.ggml.add_space_prefix"
-# targets that the reference sends through its Llama route (registered names in conversion/llama.py, b11434)
+# targets that the reference sends through its Llama route (registered names in conversion/llama.py)
 LLAMA_ROUTE = [
     "LLaMAForCausalLM",
     "LlamaForCausalLM",

@@ -14,7 +14,7 @@ from dflash_convert.vocab.types import TokenType
 
 BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 SCORE = -1000.0
-# the chat parser of llama.cpp must see these in the text (conversion/gemma.py, b11434)
+# the chat parser of llama.cpp must see these in the text (conversion/gemma.py)
 VISIBLE = frozenset(
     ("<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", '<|"|>')
 )

@@ -61,7 +61,7 @@ def load_byte_level(request: Request, document: Mapping[str, Any], where: str, *
 
 
 def padded_size(request: Request) -> int:
-    """Nemotron-H rounds its vocabulary up to a multiple of 8 (conversion/nemotron.py, b11434)."""
+    """Nemotron-H rounds its vocabulary up to a multiple of 8 (conversion/nemotron.py)."""
     if str(request.model_config.get("model_type")).startswith("nemotron_h"):
         return -(request.size // -8) * 8
     return request.size

@@ -26,7 +26,7 @@ class Pre:
 
 
 def known_hashes() -> tuple[str, dict[str, str]]:
-    """The probe text and hash -> name, from get_vocab_base_pre of llama.cpp b11434."""
+    """The probe text and hash -> name, from llama.cpp's get_vocab_base_pre."""
     data = json.loads(files("dflash_convert.vocab").joinpath("pre_hashes.json").read_text("utf-8"))
     return data["probe"], data["hashes"]
 

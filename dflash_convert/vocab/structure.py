@@ -1,4 +1,4 @@
-"""Pre-tokenizers by their split expressions (the table: src/llama-vocab.cpp of llama.cpp b11434).
+"""Pre-tokenizers by their split expressions (the table: src/llama-vocab.cpp of llama.cpp).
 
 An expression list stands for the steps of tokenizer.json's pre_tokenizer; ``ByteLevel`` is GPT-2's own
 expression, which the ByteLevel step applies when ``use_regex`` is set.
