@@ -10,6 +10,9 @@ from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from dflash_convert import tensors
+from dflash_convert.tensors import Part
+
 BUILD = "b11434"
 
 DEFAULT_BLOCK = 16  # tokens of a block when a file states no block size (common/speculative.cpp)
@@ -52,7 +55,8 @@ class DrafterArchitecture:
 
     ``variants``: the first whose mark is among a file's tensors.  ``block``: it drafts a block of mask tokens, so a
     file needs block_size and a mask token.  ``taps``: it reads hidden states of the target (target_layers, ``fc``);
-    ``last_layer`` are the targets of which it can read what leaves the last layer.
+    ``last_layer`` are the targets of which it can read what leaves the last layer.  ``parts``: the tensors that its
+    loader creates.
     """
 
     name: str
@@ -60,20 +64,21 @@ class DrafterArchitecture:
     block: bool = False
     taps: bool = False
     last_layer: frozenset[str] = frozenset()
+    parts: tuple[Part, ...] = ()
 
     def key(self, name: str) -> str:
         """The full name of one of the architecture's keys."""
         return f"{self.name}.{name}"
 
-    def n_max(self, tensors: Container[str], block: int | None, sample_from_anchor: bool | None = None) -> int:
+    def n_max(self, names: Container[str], block: int | None, sample_from_anchor: bool | None = None) -> int:
         """How many tokens to draft when nobody says: all that a block drafts, else llama.cpp's own default."""
         if not self.block:
             return DEFAULT_N_MAX
-        return max(self.variant(tensors).max_drafts(block or DEFAULT_BLOCK, sample_from_anchor), 1)
+        return max(self.variant(names).max_drafts(block or DEFAULT_BLOCK, sample_from_anchor), 1)
 
-    def variant(self, tensors: Container[str]) -> Variant:
-        """Which drafting method a file with these tensors is run with."""
-        return next(v for v in self.variants if not v.mark or v.mark in tensors)
+    def variant(self, names: Container[str]) -> Variant:
+        """Which drafting method a file with tensors ``names`` is run with."""
+        return next(v for v in self.variants if not v.mark or v.mark in names)
 
 
 # Graphs that set t_layer_inp, so that their hidden states can be tapped.  qwen4exp sets it too, but to the whole
@@ -90,19 +95,38 @@ LAST_INPUT = frozenset({"deepseek4", "mimo2", "nemotron_h", "nemotron_h_moe"})
 # ... and those whose t_h_nextn is what leaves the last layer, before the final norm: EAGLE-3 reads that one.
 LAST_HIDDEN = frozenset({"gpt-oss", "mimo2"})
 
+MARKOV, SELECTOR = "markov_w1.weight", "selector_hidden.weight"
+HYPER = "hyper_connection.count"  # above 0: the layers are whole DeepSeek-V4 blocks
+
 DFLASH = DrafterArchitecture(
     "dflash",
     (
-        Variant("DSpark", "draft-dspark", mark="markov_w1.weight", anchored=True),
-        Variant("DFlash2", "draft-dflash", mark="selector_hidden.weight"),
+        Variant("DSpark", "draft-dspark", mark=MARKOV, anchored=True),
+        Variant("DFlash2", "draft-dflash", mark=SELECTOR),
         Variant("DFlash", "draft-dflash"),
     ),
     block=True,
     taps=True,
     last_layer=LAST_INPUT,
+    parts=(
+        Part(tensors.FUSION),
+        Part(tensors.ENDS),
+        Part(tensors.SPARK, mark=MARKOV),
+        Part(tensors.SELECTOR, mark=SELECTOR, unless=HYPER),
+        Part(tensors.DEEPSEEK4, key=HYPER),
+        Part(tensors.BACKBONE, unless=HYPER),
+    ),
 )
-EAGLE3 = DrafterArchitecture("eagle3", (Variant("EAGLE-3", "draft-eagle3"),), taps=True, last_layer=LAST_HIDDEN)
-GEMMA4_ASSISTANT = DrafterArchitecture("gemma4-assistant", (Variant("MTP", "draft-mtp"),))
+EAGLE3 = DrafterArchitecture(
+    "eagle3",
+    (Variant("EAGLE-3", "draft-eagle3"),),
+    taps=True,
+    last_layer=LAST_HIDDEN,
+    parts=(Part(tensors.EAGLE3), Part(tensors.EAGLE3_FUSION_NORM, key="norm_before_fc")),
+)
+GEMMA4_ASSISTANT = DrafterArchitecture(
+    "gemma4-assistant", (Variant("MTP", "draft-mtp"),), parts=(Part(tensors.GEMMA4_ASSISTANT),)
+)
 
 # the registry: one row here and one module in families/ make a new kind of drafter (docs/adding-a-family.md)
 DRAFTERS: tuple[DrafterArchitecture, ...] = (DFLASH, EAGLE3, GEMMA4_ASSISTANT)
@@ -113,15 +137,15 @@ def drafter(architecture: str | None) -> DrafterArchitecture | None:
     return next((row for row in DRAFTERS if row.name == architecture), None)
 
 
-def method(architecture: str | None, tensors: Collection[str]) -> Variant | None:
-    """How llama.cpp drafts with a file of this architecture and these tensors; None when it is no drafter.
+def method(architecture: str | None, names: Collection[str]) -> Variant | None:
+    """How llama.cpp drafts with a file of this architecture and tensors ``names``; None when it is no drafter.
 
     A target's own prediction layers, in a file of the target's architecture, draft as an MTP head does.
     """
     row = drafter(architecture)
     if row is not None:
-        return row.variant(tensors)
-    return GEMMA4_ASSISTANT.variants[0] if any(NEXTN in name for name in tensors) else None
+        return row.variant(names)
+    return GEMMA4_ASSISTANT.variants[0] if any(NEXTN in name for name in names) else None
 
 
 def variants() -> tuple[Variant, ...]:

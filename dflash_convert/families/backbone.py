@@ -9,57 +9,46 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dflash_convert import tensors
 from dflash_convert.container.types import KV, ValueType, array, boolean, f32, string, u32
-from dflash_convert.drafter import Rule, TensorPlan, Weight
+from dflash_convert.drafter import TensorPlan, Weight
 from dflash_convert.errors import ConfigError, FamilyError
+from dflash_convert.families.common import rules
 from dflash_convert.hparams import Config, Rope, architectures, llama3_frequency_factors
 from dflash_convert.llama import DFLASH
 from dflash_convert.notes import Note
 
 ARCH = DFLASH.name
-BACKBONE = {
-    "fc.weight": Rule("fc.weight", "H T"),
-    "encoder.fc.weight": Rule("fc.weight", "H T"),
-    "hidden_norm.weight": Rule("enc.output_norm.weight", "H", "norm"),
-    "encoder.output_norm_enc.weight": Rule("enc.output_norm.weight", "H", "norm"),
-    "norm.weight": Rule("output_norm.weight", "H", "norm"),
-    "embed_tokens.weight": Rule("token_embd.weight", "V H"),
-    "lm_head.weight": Rule("output.weight", "W H"),
-    "layers.{}.input_layernorm.weight": Rule("blk.{}.attn_norm.weight", "H", "norm"),
-    "layers.{}.post_attention_layernorm.weight": Rule("blk.{}.ffn_norm.weight", "H", "norm"),
-    "layers.{}.self_attn.q_proj.weight": Rule("blk.{}.attn_q.weight", "Q H", "rope"),
-    "layers.{}.self_attn.k_proj.weight": Rule("blk.{}.attn_k.weight", "K H", "rope"),
-    "layers.{}.self_attn.v_proj.weight": Rule("blk.{}.attn_v.weight", "K H"),
-    "layers.{}.self_attn.o_proj.weight": Rule("blk.{}.attn_output.weight", "H Q"),
-    "layers.{}.self_attn.q_norm.weight": Rule("blk.{}.attn_q_norm.weight", "D", "rope norm"),
-    "layers.{}.self_attn.k_norm.weight": Rule("blk.{}.attn_k_norm.weight", "D", "rope norm"),
-    "layers.{}.mlp.gate_proj.weight": Rule("blk.{}.ffn_gate.weight", "F H"),
-    "layers.{}.mlp.up_proj.weight": Rule("blk.{}.ffn_up.weight", "F H"),
-    "layers.{}.mlp.down_proj.weight": Rule("blk.{}.ffn_down.weight", "H F"),
-    "layers.{}.self_attn.attention_sink_bias": Rule("blk.{}.attn_sinks.weight", "N"),
-    "layers.{}.self_attn.attention_sink_bias.weight": Rule("blk.{}.attn_sinks.weight", "N"),
-    "layers.{}.self_attn.sinks": Rule("blk.{}.attn_sinks.weight", "N"),
-    "layers.{}.self_attn.sinks.weight": Rule("blk.{}.attn_sinks.weight", "N"),
-}
-BLOCK_PARTS = (
-    "attn_norm",
-    "attn_q",
-    "attn_k",
-    "attn_v",  # the loader takes an absent one as K = V, so a lost one would pass
-    "attn_output",
-    "attn_q_norm",
-    "attn_k_norm",
-    "ffn_norm",
-    "ffn_gate",
-    "ffn_up",
-    "ffn_down",
+TABLE = {**tensors.FUSION, **tensors.ENDS, **tensors.BACKBONE}
+BACKBONE = rules(
+    TABLE,
+    {
+        "fc.weight": "fc.weight",
+        "encoder.fc.weight": "fc.weight",
+        "hidden_norm.weight": "enc.output_norm.weight norm",
+        "encoder.output_norm_enc.weight": "enc.output_norm.weight norm",
+        "norm.weight": "output_norm.weight norm",
+        "embed_tokens.weight": "token_embd.weight",
+        "lm_head.weight": "output.weight",
+        "layers.{}.input_layernorm.weight": "blk.{}.attn_norm.weight norm",
+        "layers.{}.post_attention_layernorm.weight": "blk.{}.ffn_norm.weight norm",
+        "layers.{}.self_attn.q_proj.weight": "blk.{}.attn_q.weight rope",
+        "layers.{}.self_attn.k_proj.weight": "blk.{}.attn_k.weight rope",
+        "layers.{}.self_attn.v_proj.weight": "blk.{}.attn_v.weight",
+        "layers.{}.self_attn.o_proj.weight": "blk.{}.attn_output.weight",
+        "layers.{}.self_attn.q_norm.weight": "blk.{}.attn_q_norm.weight rope norm",
+        "layers.{}.self_attn.k_norm.weight": "blk.{}.attn_k_norm.weight rope norm",
+        "layers.{}.mlp.gate_proj.weight": "blk.{}.ffn_gate.weight",
+        "layers.{}.mlp.up_proj.weight": "blk.{}.ffn_up.weight",
+        "layers.{}.mlp.down_proj.weight": "blk.{}.ffn_down.weight",
+        "layers.{}.self_attn.attention_sink_bias": "blk.{}.attn_sinks.weight",
+        "layers.{}.self_attn.attention_sink_bias.weight": "blk.{}.attn_sinks.weight",
+        "layers.{}.self_attn.sinks": "blk.{}.attn_sinks.weight",
+        "layers.{}.self_attn.sinks.weight": "blk.{}.attn_sinks.weight",
+    },
 )
-REQUIRED = (
-    "fc.weight",
-    "enc.output_norm.weight",
-    "output_norm.weight",
-    *(f"blk.{{}}.{part}.weight" for part in BLOCK_PARTS),
-)
+VALUES = "blk.{}.attn_v.weight"  # the loader takes an absent one as K = V, so a lost one would pass
+REQUIRED = tuple(name for name in TABLE if name == VALUES or name in tensors.needed(TABLE))
 # (part of a tensor's name, what llama.cpp lacks for it); the first that fits is told
 UNCLAIMED = (
     ("self_attn.g_proj", "its dflash graph has no attention gate"),
@@ -100,6 +89,7 @@ class Sizes:
             "D": self.head_dim,
             "Q": self.heads * self.head_dim,
             "K": self.heads_kv * self.head_dim,
+            "U": self.heads_kv * self.head_dim,
             "T": taps * self.hidden,
             "V": self.vocab,
             "W": self.draft_vocab,

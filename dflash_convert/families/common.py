@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from dflash_convert.checkpoint import SourceTensor
 from dflash_convert.drafter import Overrides, Rule, TensorPlan, Weight
 from dflash_convert.errors import CheckpointError, FamilyError
+from dflash_convert.tensors import SYMBOLS, Table, dimension, symbols
 
 # other converters strip these too; nothing in them is a weight of the drafter
 IGNORED_SUFFIXES = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq")
@@ -22,6 +23,15 @@ FLOATS = ("BF16", "F16", "F32", "F64")
 
 def plain_weights(tensors: Mapping[str, SourceTensor]) -> list[Weight]:
     return [Weight(t.name, t.shape, (t,)) for t in tensors.values()]
+
+
+def rules(table: Table, names: Mapping[str, str]) -> dict[str, Rule]:
+    """A family's table: checkpoint name -> the GGUF name and, after a blank, what is done to the tensor."""
+    found = {}
+    for source, entry in names.items():
+        name, _, transform = entry.partition(" ")
+        found[source] = Rule(name, table[name], transform or "copy")
+    return found
 
 
 def normalize(name: str, prefixes: Sequence[str] = ("model.",)) -> tuple[str, int | None]:
@@ -126,48 +136,13 @@ def check_shape(weight: Weight, shape: str, dims: Mapping[str, int]) -> None:
     """CheckpointError when the tensor does not have the shape the config implies; ``*`` is checked elsewhere."""
     if shape == "*":
         return
-    expected = tuple(_dimension(symbol, dims) for symbol in shape.split())
+    expected = tuple(dimension(symbol, dims) for symbol in symbols(shape))
     if weight.shape != expected:
-        meaning = " x ".join(SYMBOLS.get(symbol, symbol) for symbol in shape.split())
+        meaning = " x ".join(SYMBOLS.get(symbol, symbol) for symbol in symbols(shape))
         raise CheckpointError(
             f"{weight.where} has shape {list(weight.shape)}, config.json implies {list(expected)} ({meaning})",
             tip="config.json and the weights are not of the same drafter, or a field of config.json is wrong",
         )
-
-
-def _dimension(symbol: str, dims: Mapping[str, int]) -> int:
-    return int(symbol) if symbol.isdigit() else dims[symbol]
-
-
-SYMBOLS = {
-    "H": "hidden_size",
-    "F": "intermediate_size",
-    "N": "num_attention_heads",
-    "D": "head_dim",
-    "Q": "num_attention_heads * head_dim",
-    "K": "num_key_value_heads * head_dim",
-    "T": "taps * hidden_size",
-    "V": "vocab_size",
-    "W": "draft_vocab_size",
-    "R": "markov_rank",
-    "S": "selector_rank",
-    "C": "conv_kernel_size",
-    "P": "2 * conv_kernel_size * hidden_size / conv_group_size",
-    "M": "hidden_size + markov_rank",
-    "E": "2 * hidden_size",
-    "Z": "3 * target_hidden_size",
-    "B": "backbone_hidden_size",
-    "A": "2 * backbone_hidden_size",
-    "Lq": "q_lora_rank",
-    "Lo": "o_groups * o_lora_rank",
-    "G": "num_attention_heads * head_dim / o_groups",
-    "X": "n_routed_experts",
-    "I": "moe_intermediate_size",
-    "J": "n_shared_experts * moe_intermediate_size",
-    "Y": "hc_mult",
-    "YH": "hc_mult * hidden_size",
-    "YY": "(2 + hc_mult) * hc_mult",
-}
 
 
 def require(plans: Sequence[TensorPlan], names: Sequence[str], layers: int, family: str) -> None:

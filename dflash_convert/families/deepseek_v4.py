@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dflash_convert import tensors
 from dflash_convert.checkpoint import Checkpoint, SourceTensor
 from dflash_convert.container.types import KV, ValueType, array, boolean, f32, u32
-from dflash_convert.drafter import Description, Overrides, Rule, TensorPlan, Weight
+from dflash_convert.drafter import Description, Overrides, TensorPlan, Weight
 from dflash_convert.errors import CheckpointError, FamilyError
 from dflash_convert.families import backbone, spellings
 from dflash_convert.families.backbone import ARCH
-from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require
+from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require, rules
 from dflash_convert.hparams import Config, architectures, read_rope
 from dflash_convert.notes import Note
 
@@ -38,41 +39,48 @@ CONTRACT = {
     "mask_token_id": ("dspark_noise_token_id", "--mask-token-id N gives it"),
     "target_layer_ids": ("dspark_target_layer_ids", spellings.TAP_TIP),
 }
-ROOT = {
-    "main_proj.weight": Rule("fc.weight", "H T"),
-    "main_norm.weight": Rule("enc.output_norm.weight", "H"),
-    "norm.weight": Rule("output_norm.weight", "H"),
-    "hc_head_fn": Rule("output_hc_fn.weight", "Y YH"),
-    "hc_head_base": Rule("output_hc_base.weight", "Y"),
-    "hc_head_scale": Rule("output_hc_scale.weight", "1"),
-    "markov_head.markov_w1.weight": Rule("markov_w1.weight", "V R"),
-    "markov_head.markov_w2.weight": Rule("markov_w2.weight", "V R"),
-    "confidence_head.proj.weight": Rule("conf_proj.weight", "1 M"),
-}
-STAGE = {
-    "attn.attn_sink": Rule("attn_sinks.weight", "N"),
-    "attn.kv_norm.weight": Rule("attn_kv_a_norm.weight", "D"),
-    "attn.q_norm.weight": Rule("attn_q_a_norm.weight", "Lq"),
-    "attn.wkv.weight": Rule("attn_kv.weight", "D H"),
-    "attn.wo_a.weight": Rule("attn_output_a.weight", "Lo G"),
-    "attn.wo_b.weight": Rule("attn_output_b.weight", "H Lo"),
-    "attn.wq_a.weight": Rule("attn_q_a.weight", "Lq H"),
-    "attn.wq_b.weight": Rule("attn_q_b.weight", "Q Lq"),
-    "attn_norm.weight": Rule("attn_norm.weight", "H"),
-    "ffn.gate.bias": Rule("exp_probs_b.bias", "X"),
-    "ffn.gate.weight": Rule("ffn_gate_inp.weight", "X H"),
-    "ffn.shared_experts.w1.weight": Rule("ffn_gate_shexp.weight", "J H"),
-    "ffn.shared_experts.w2.weight": Rule("ffn_down_shexp.weight", "H J"),
-    "ffn.shared_experts.w3.weight": Rule("ffn_up_shexp.weight", "J H"),
-    "ffn_norm.weight": Rule("ffn_norm.weight", "H"),
-    "hc_attn_base": Rule("hc_attn_base.weight", "YY"),
-    "hc_attn_fn": Rule("hc_attn_fn.weight", "YY YH"),
-    "hc_attn_scale": Rule("hc_attn_scale.weight", "3"),
-    "hc_ffn_base": Rule("hc_ffn_base.weight", "YY"),
-    "hc_ffn_fn": Rule("hc_ffn_fn.weight", "YY YH"),
-    "hc_ffn_scale": Rule("hc_ffn_scale.weight", "3"),
-}
-RULES = ROOT | {f"layers.{{}}.{name}": Rule(f"blk.{{}}.{rule.name}", rule.shape) for name, rule in STAGE.items()}
+TABLE = {**tensors.FUSION, **tensors.ENDS, **tensors.SPARK, **tensors.DEEPSEEK4}
+ROOT = rules(
+    TABLE,
+    {
+        "main_proj.weight": "fc.weight",
+        "main_norm.weight": "enc.output_norm.weight",
+        "norm.weight": "output_norm.weight",
+        "hc_head_fn": "output_hc_fn.weight",
+        "hc_head_base": "output_hc_base.weight",
+        "hc_head_scale": "output_hc_scale.weight",
+        "markov_head.markov_w1.weight": "markov_w1.weight",
+        "markov_head.markov_w2.weight": "markov_w2.weight",
+        "confidence_head.proj.weight": "conf_proj.weight",
+    },
+)
+STAGE = rules(
+    TABLE,
+    {
+        "layers.{}.attn.attn_sink": "blk.{}.attn_sinks.weight",
+        "layers.{}.attn.kv_norm.weight": "blk.{}.attn_kv_a_norm.weight",
+        "layers.{}.attn.q_norm.weight": "blk.{}.attn_q_a_norm.weight",
+        "layers.{}.attn.wkv.weight": "blk.{}.attn_kv.weight",
+        "layers.{}.attn.wo_a.weight": "blk.{}.attn_output_a.weight",
+        "layers.{}.attn.wo_b.weight": "blk.{}.attn_output_b.weight",
+        "layers.{}.attn.wq_a.weight": "blk.{}.attn_q_a.weight",
+        "layers.{}.attn.wq_b.weight": "blk.{}.attn_q_b.weight",
+        "layers.{}.attn_norm.weight": "blk.{}.attn_norm.weight",
+        "layers.{}.ffn.gate.bias": "blk.{}.exp_probs_b.bias",
+        "layers.{}.ffn.gate.weight": "blk.{}.ffn_gate_inp.weight",
+        "layers.{}.ffn.shared_experts.w1.weight": "blk.{}.ffn_gate_shexp.weight",
+        "layers.{}.ffn.shared_experts.w2.weight": "blk.{}.ffn_down_shexp.weight",
+        "layers.{}.ffn.shared_experts.w3.weight": "blk.{}.ffn_up_shexp.weight",
+        "layers.{}.ffn_norm.weight": "blk.{}.ffn_norm.weight",
+        "layers.{}.hc_attn_base": "blk.{}.hc_attn_base.weight",
+        "layers.{}.hc_attn_fn": "blk.{}.hc_attn_fn.weight",
+        "layers.{}.hc_attn_scale": "blk.{}.hc_attn_scale.weight",
+        "layers.{}.hc_ffn_base": "blk.{}.hc_ffn_base.weight",
+        "layers.{}.hc_ffn_fn": "blk.{}.hc_ffn_fn.weight",
+        "layers.{}.hc_ffn_scale": "blk.{}.hc_ffn_scale.weight",
+    },
+)
+RULES = ROOT | STAGE
 # of an expert -> name and rows, columns; in the reference's order
 EXPERTS = {"w1": ("ffn_gate_exps", "I", "H"), "w2": ("ffn_down_exps", "H", "I"), "w3": ("ffn_up_exps", "I", "H")}
 SKIP = {
@@ -81,7 +89,7 @@ SKIP = {
 }
 REQUIRED = (
     *(rule.name for rule in ROOT.values() if rule.name != "conf_proj.weight"),
-    *(f"blk.{{}}.{rule.name}" for rule in STAGE.values()),
+    *(rule.name for rule in STAGE.values()),
 )
 UNCLAIMED = (
     ("compressor", "its DeepSeek-V4 stages have uncompressed attention only"),
@@ -224,6 +232,7 @@ def _sizes(config: Config, stages: int) -> dict[str, int]:
         "L": stages,
         "H": size("hidden_size"),
         "V": size("vocab_size"),
+        "W": size("vocab_size"),
         "N": heads,
         "D": head_dim,
         "Q": heads * head_dim,

@@ -5,36 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dflash_convert import tensors
 from dflash_convert.checkpoint import Checkpoint
 from dflash_convert.container.types import KV, ValueType, array, f32, u32
-from dflash_convert.drafter import Description, Overrides, Rule, TensorPlan, Weight
+from dflash_convert.drafter import Description, Overrides, TensorPlan, Weight
 from dflash_convert.errors import CheckpointError, ConfigError
 from dflash_convert.families import backbone, dspark, mask_embedding, quantized, spellings
 from dflash_convert.families.backbone import ARCH, Sizes
-from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require
+from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require, rules
 from dflash_convert.hparams import Config, Rope, architectures, read_rope
 from dflash_convert.notes import Note
 
-CONVOLUTION = {
-    "layers.{}.attention_conv.base_kernel": Rule("blk.{}.attn_conv_base", "2 C H"),
-    "layers.{}.attention_conv.kernel_projection.weight": Rule("blk.{}.attn_conv_proj.weight", "P H"),
-    "layers.{}.mlp_conv.base_kernel": Rule("blk.{}.ffn_conv_base", "2 C H"),
-    "layers.{}.mlp_conv.kernel_projection.weight": Rule("blk.{}.ffn_conv_proj.weight", "P H"),
-    "candidate_selector.predecessor_codebook": Rule("selector_predecessor.weight", "V S"),
-    "candidate_selector.successor_codebook": Rule("selector_successor.weight", "V S"),
-    "candidate_selector.hidden_projection.weight": Rule("selector_hidden.weight", "S H"),
-}
-CONVOLUTION_REQUIRED = (
-    "selector_predecessor.weight",
-    "selector_successor.weight",
-    "selector_hidden.weight",
-    "blk.{}.attn_conv_base",
-    "blk.{}.attn_conv_proj.weight",
-    "blk.{}.ffn_conv_base",
-    "blk.{}.ffn_conv_proj.weight",
+CONVOLUTION = rules(
+    tensors.SELECTOR,
+    {
+        "layers.{}.attention_conv.base_kernel": "blk.{}.attn_conv_base",
+        "layers.{}.attention_conv.kernel_projection.weight": "blk.{}.attn_conv_proj.weight",
+        "layers.{}.mlp_conv.base_kernel": "blk.{}.ffn_conv_base",
+        "layers.{}.mlp_conv.kernel_projection.weight": "blk.{}.ffn_conv_proj.weight",
+        "candidate_selector.predecessor_codebook": "selector_predecessor.weight",
+        "candidate_selector.successor_codebook": "selector_successor.weight",
+        "candidate_selector.hidden_projection.weight": "selector_hidden.weight",
+    },
 )
+CONVOLUTION_REQUIRED = tensors.needed(tensors.SELECTOR)
 CONVOLUTION_FIELDS = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
-REDUCED = {"d2t": Rule("d2t", "W", "add_index")}
+REDUCED = rules(tensors.ENDS, {"d2t": "d2t add_index"})
 SKIP = {"t2d": "the runtime derives it from d2t"}
 PLAIN = ("DFlashDraftModel", "DFlashSpeculator", "Qwen3DFlashDraftModel", "MuseGlimmerAssistantModel")
 SECOND = ("DFlash2DraftModel", "DFlash2BeamDraftModel", "MiniMaxDFlash2DraftModel")
@@ -198,22 +194,22 @@ def _tensors(
     overrides: Overrides,
 ) -> Mapped:
     """Plans in file order, d2t last; everything in the checkpoint is planned, skipped or refused."""
-    rules, dims, required = {**backbone.BACKBONE, **REDUCED}, sizes.symbols(n_taps), list(backbone.REQUIRED)
+    table, dims, required = {**backbone.BACKBONE, **REDUCED}, sizes.symbols(n_taps), list(backbone.REQUIRED)
     skip = dict(SKIP)
     if config.boolean("has_embed_tokens") is False:
         skip["embed_tokens.weight"] = "config.json says has_embed_tokens false: the target's embeddings are used"
     if second:
-        rules |= CONVOLUTION
+        table |= CONVOLUTION
         required += CONVOLUTION_REQUIRED
         dims |= _second_dims(config, sizes)
     rank = 0
     if spark:
-        rules |= dspark.MARKOV | dspark.confidence_rules(weights, sizes)
+        table |= dspark.MARKOV | dspark.confidence_rules(weights, sizes)
         required += [] if not dspark.has_markov(weights) else dspark.REQUIRED
         rank = dspark.markov_rank(weights)
         dims |= {"R": rank, "M": sizes.hidden + rank}
-    mapped = plan_tensors(weights, rules, dims, skip)
-    refuse_unclaimed(mapped, rules, backbone.UNCLAIMED, overrides, ARCH)
+    mapped = plan_tensors(weights, table, dims, skip)
+    refuse_unclaimed(mapped, table, backbone.UNCLAIMED, overrides, ARCH)
     require(mapped.plans, required, sizes.layers, "DSpark" if spark else "DFlash2" if second else "DFlash")
     if sizes.draft_vocab < sizes.vocab and not mapped.has("d2t"):
         raise CheckpointError(f"draft_vocab_size {sizes.draft_vocab} < vocab_size {sizes.vocab} but no d2t tensor")

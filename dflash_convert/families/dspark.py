@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dflash_convert import tensors
 from dflash_convert.container.types import KV, boolean
 from dflash_convert.drafter import Rule, TensorPlan, Weight
 from dflash_convert.errors import CheckpointError
 from dflash_convert.families.backbone import ARCH, Sizes
+from dflash_convert.families.common import rules
 from dflash_convert.hparams import Config
 from dflash_convert.notes import Note
 
-MARKOV = {
-    "markov_head.markov_w1.weight": Rule("markov_w1.weight", "V R"),
-    "markov_head.markov_w2.weight": Rule("markov_w2.weight", "W R"),
-    "confidence_head.proj.weight": Rule("conf_proj.weight", "1 M"),
-    "confidence_head.proj.bias": Rule("conf_proj.bias", "1"),
-}
-REQUIRED = ("markov_w1.weight", "markov_w2.weight")
+MARKOV = rules(
+    tensors.SPARK,
+    {
+        "markov_head.markov_w1.weight": "markov_w1.weight",
+        "markov_head.markov_w2.weight": "markov_w2.weight",
+        "confidence_head.proj.weight": "conf_proj.weight",
+        "confidence_head.proj.bias": "conf_proj.bias",
+    },
+)
+REQUIRED = tensors.needed(tensors.SPARK)
 ZERO_RANK = 32  # one row of every 32-element block type
 
 

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from dflash_convert import tensors
 from dflash_convert.checkpoint import Checkpoint
 from dflash_convert.container.types import KV, ValueType, array, boolean, f32, u32
-from dflash_convert.drafter import Description, Overrides, Rule, Taps
+from dflash_convert.drafter import Description, Overrides, Taps
 from dflash_convert.errors import CheckpointError, ConfigError, FamilyError
 from dflash_convert.families import backbone, quantized
 from dflash_convert.families.backbone import Sizes
-from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require
+from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require, rules
 from dflash_convert.hparams import Config, read_rope
 from dflash_convert.llama import EAGLE3
 from dflash_convert.notes import Note
@@ -28,29 +29,30 @@ ARCHITECTURES: tuple[str, ...] = (
     "Eagle3Speculator",
     "Eagle3DraftModel",
 )
-LAYER = {
-    "hidden_norm.weight": Rule("blk.{}.attn_norm_2.weight", "H"),
-    "input_layernorm.weight": Rule("blk.{}.attn_norm.weight", "H"),
-    "post_attention_layernorm.weight": Rule("blk.{}.ffn_norm.weight", "H"),
-    "self_attn.q_proj.weight": Rule("blk.{}.attn_q.weight", "Q E", "rope_interleave"),
-    "self_attn.k_proj.weight": Rule("blk.{}.attn_k.weight", "K E", "rope_interleave"),
-    "self_attn.v_proj.weight": Rule("blk.{}.attn_v.weight", "K E"),
-    "self_attn.o_proj.weight": Rule("blk.{}.attn_output.weight", "H Q"),
-    "mlp.gate_proj.weight": Rule("blk.{}.ffn_gate.weight", "F H"),
-    "mlp.up_proj.weight": Rule("blk.{}.ffn_up.weight", "F H"),
-    "mlp.down_proj.weight": Rule("blk.{}.ffn_down.weight", "H F"),
-}
-RULES = {
-    "fc.weight": Rule("fc.weight", "H Z"),
-    "input_norm.weight": Rule("enc.output_norm.weight", "Z"),
-    "norm.weight": Rule("output_norm.weight", "H"),
-    "embed_tokens.weight": Rule("token_embd.weight", "V H"),
-    "lm_head.weight": Rule("output.weight", "W H"),
-    "d2t": Rule("d2t", "W", "add_index"),
-    **{f"layers.{{}}.{name}": rule for name, rule in LAYER.items()},
-}
+TABLE = {**tensors.EAGLE3, **tensors.EAGLE3_FUSION_NORM}
+RULES = rules(
+    TABLE,
+    {
+        "fc.weight": "fc.weight",
+        "input_norm.weight": "enc.output_norm.weight",
+        "norm.weight": "output_norm.weight",
+        "embed_tokens.weight": "token_embd.weight",
+        "lm_head.weight": "output.weight",
+        "d2t": "d2t add_index",
+        "layers.{}.hidden_norm.weight": "blk.{}.attn_norm_2.weight",
+        "layers.{}.input_layernorm.weight": "blk.{}.attn_norm.weight",
+        "layers.{}.post_attention_layernorm.weight": "blk.{}.ffn_norm.weight",
+        "layers.{}.self_attn.q_proj.weight": "blk.{}.attn_q.weight rope_interleave",
+        "layers.{}.self_attn.k_proj.weight": "blk.{}.attn_k.weight rope_interleave",
+        "layers.{}.self_attn.v_proj.weight": "blk.{}.attn_v.weight",
+        "layers.{}.self_attn.o_proj.weight": "blk.{}.attn_output.weight",
+        "layers.{}.mlp.gate_proj.weight": "blk.{}.ffn_gate.weight",
+        "layers.{}.mlp.up_proj.weight": "blk.{}.ffn_up.weight",
+        "layers.{}.mlp.down_proj.weight": "blk.{}.ffn_down.weight",
+    },
+)
 SKIP = {"t2d": "the runtime derives it from d2t"}
-REQUIRED = ("fc.weight", "output_norm.weight", *(rule.name for rule in LAYER.values()))
+REQUIRED = tensors.needed(tensors.EAGLE3)
 UNCLAIMED = (
     ("_proj.bias", "its eagle3 graph has no biases"),
     ("q_norm", "its eagle3 graph has no query and key norms"),

@@ -12,36 +12,40 @@ from typing import Any
 
 import numpy as np
 
+from dflash_convert import tensors
 from dflash_convert.checkpoint import Checkpoint
 from dflash_convert.container.types import KV, ValueType, array, f32, u32
-from dflash_convert.drafter import Description, Overrides, Rule, Taps, TensorPlan
+from dflash_convert.drafter import Description, Overrides, Taps, TensorPlan
 from dflash_convert.errors import CheckpointError, ConfigError, FamilyError
 from dflash_convert.families import quantized
-from dflash_convert.families.common import plan_tensors, refuse_unclaimed, require
+from dflash_convert.families.common import plan_tensors, refuse_unclaimed, require, rules
 from dflash_convert.hparams import Config
 from dflash_convert.llama import GEMMA4_ASSISTANT
 from dflash_convert.notes import Note
 
 ARCH = GEMMA4_ASSISTANT.name
 ARCHITECTURES: tuple[str, ...] = ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM")
-RULES = {
-    "embed_tokens.weight": Rule("token_embd.weight", "V H"),
-    "norm.weight": Rule("output_norm.weight", "H"),
-    "pre_projection.weight": Rule("nextn.pre_projection.weight", "H A"),
-    "post_projection.weight": Rule("nextn.post_projection.weight", "B H"),
-    "layers.{}.input_layernorm.weight": Rule("blk.{}.attn_norm.weight", "H"),
-    "layers.{}.self_attn.q_proj.weight": Rule("blk.{}.attn_q.weight", "*"),
-    "layers.{}.self_attn.o_proj.weight": Rule("blk.{}.attn_output.weight", "*"),
-    "layers.{}.self_attn.q_norm.weight": Rule("blk.{}.attn_q_norm.weight", "*"),
-    "layers.{}.post_attention_layernorm.weight": Rule("blk.{}.post_attention_norm.weight", "H"),
-    "layers.{}.pre_feedforward_layernorm.weight": Rule("blk.{}.ffn_norm.weight", "H"),
-    "layers.{}.post_feedforward_layernorm.weight": Rule("blk.{}.post_ffw_norm.weight", "H"),
-    "layers.{}.layer_scalar": Rule("blk.{}.layer_output_scale.weight", "1"),
-    "layers.{}.layer_scalar.weight": Rule("blk.{}.layer_output_scale.weight", "1"),
-    "layers.{}.mlp.gate_proj.weight": Rule("blk.{}.ffn_gate.weight", "*"),
-    "layers.{}.mlp.up_proj.weight": Rule("blk.{}.ffn_up.weight", "*"),
-    "layers.{}.mlp.down_proj.weight": Rule("blk.{}.ffn_down.weight", "*"),
-}
+RULES = rules(
+    tensors.GEMMA4_ASSISTANT,
+    {
+        "embed_tokens.weight": "token_embd.weight",
+        "norm.weight": "output_norm.weight",
+        "pre_projection.weight": "nextn.pre_projection.weight",
+        "post_projection.weight": "nextn.post_projection.weight",
+        "layers.{}.input_layernorm.weight": "blk.{}.attn_norm.weight",
+        "layers.{}.self_attn.q_proj.weight": "blk.{}.attn_q.weight",
+        "layers.{}.self_attn.o_proj.weight": "blk.{}.attn_output.weight",
+        "layers.{}.self_attn.q_norm.weight": "blk.{}.attn_q_norm.weight",
+        "layers.{}.post_attention_layernorm.weight": "blk.{}.post_attention_norm.weight",
+        "layers.{}.pre_feedforward_layernorm.weight": "blk.{}.ffn_norm.weight",
+        "layers.{}.post_feedforward_layernorm.weight": "blk.{}.post_ffw_norm.weight",
+        "layers.{}.layer_scalar": "blk.{}.layer_output_scale.weight",
+        "layers.{}.layer_scalar.weight": "blk.{}.layer_output_scale.weight",
+        "layers.{}.mlp.gate_proj.weight": "blk.{}.ffn_gate.weight",
+        "layers.{}.mlp.up_proj.weight": "blk.{}.ffn_up.weight",
+        "layers.{}.mlp.down_proj.weight": "blk.{}.ffn_down.weight",
+    },
+)
 REQUIRED = tuple(dict.fromkeys(rule.name for rule in RULES.values()))
 CLUSTERED = "masked_embedding."
 UNCLAIMED = (

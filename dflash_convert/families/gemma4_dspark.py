@@ -13,11 +13,11 @@ import numpy as np
 
 from dflash_convert.checkpoint import Checkpoint
 from dflash_convert.container.types import KV, ValueType, array, f32, string, u32
-from dflash_convert.drafter import Description, Overrides, Rule, TensorPlan, Weight
+from dflash_convert.drafter import Description, Overrides, TensorPlan, Weight
 from dflash_convert.errors import CheckpointError, ConfigError, FamilyError
 from dflash_convert.families import backbone, dspark, quantized, spellings
 from dflash_convert.families.backbone import ARCH, BACKBONE, Sizes
-from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require
+from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require, rules
 from dflash_convert.hparams import Config, Rope, read_rope
 from dflash_convert.notes import Note
 
@@ -27,14 +27,19 @@ GLOBAL_PARTIAL = 0.25
 GLOBAL_ROPE = {"rope_type": "proportional", "partial_rotary_factor": GLOBAL_PARTIAL, "rope_theta": 1000000.0}
 RULES = {
     **{k: r for k, r in BACKBONE.items() if "v_proj" not in k and "sink" not in k},
-    "layers.{}.post_attention_layernorm.weight": Rule("blk.{}.post_attention_norm.weight", "H"),
-    "layers.{}.pre_feedforward_layernorm.weight": Rule("blk.{}.ffn_norm.weight", "H"),
-    "layers.{}.post_feedforward_layernorm.weight": Rule("blk.{}.post_ffw_norm.weight", "H"),
-    "layers.{}.layer_scalar": Rule("blk.{}.layer_output_scale.weight", "1"),
-    "layers.{}.layer_scalar.weight": Rule("blk.{}.layer_output_scale.weight", "1"),
+    **rules(
+        backbone.TABLE,
+        {
+            "layers.{}.post_attention_layernorm.weight": "blk.{}.post_attention_norm.weight",
+            "layers.{}.pre_feedforward_layernorm.weight": "blk.{}.ffn_norm.weight",
+            "layers.{}.post_feedforward_layernorm.weight": "blk.{}.post_ffw_norm.weight",
+            "layers.{}.layer_scalar": "blk.{}.layer_output_scale.weight",
+            "layers.{}.layer_scalar.weight": "blk.{}.layer_output_scale.weight",
+        },
+    ),
 }
 REQUIRED = (
-    *(name for name in backbone.REQUIRED if "attn_v" not in name),
+    *(name for name in backbone.REQUIRED if name != backbone.VALUES),
     "blk.{}.post_attention_norm.weight",
     "blk.{}.post_ffw_norm.weight",
 )
@@ -90,13 +95,13 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
 
 
 def _tensors(weights: Sequence[Weight], sizes: Sizes, n_taps: int, spark: bool, overrides: Overrides) -> Mapped:
-    rules, dims, rank = dict(RULES), sizes.symbols(n_taps), 0
+    table, dims, rank = dict(RULES), sizes.symbols(n_taps), 0
     if spark:
-        rules |= dspark.MARKOV | dspark.confidence_rules(weights, sizes)
+        table |= dspark.MARKOV | dspark.confidence_rules(weights, sizes)
         rank = dspark.markov_rank(weights)
         dims |= {"R": rank, "M": sizes.hidden + rank}
-    mapped = plan_tensors(weights, rules, dims, {})
-    refuse_unclaimed(mapped, rules, UNCLAIMED, overrides, ARCH)
+    mapped = plan_tensors(weights, table, dims, {})
+    refuse_unclaimed(mapped, table, UNCLAIMED, overrides, ARCH)
     require(mapped.plans, REQUIRED, sizes.layers, "Gemma-4 DSpark")
     mapped.plans = [dspark.pad_confidence(backbone.finish(plan, 0, False), rank) for plan in mapped.plans]
     return mapped

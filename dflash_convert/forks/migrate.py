@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dflash_convert import llama
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import KV, TensorType, ValueType, array, array_length, boolean, f32, string, u32
 from dflash_convert.container.writer import Entry, GgufOutput, layout
@@ -19,42 +20,26 @@ from dflash_convert.families.backbone import ARCH, REQUIRED
 from dflash_convert.families.common import require
 from dflash_convert.forks.dialects import BY_ARCHITECTURE, Dialect, dialect_of
 from dflash_convert.hparams import MAX_LAYERS
-from dflash_convert.llama import DFLASH
 from dflash_convert.notes import Note
 from dflash_convert.output import check_output_path, check_space
+from dflash_convert.tensors import CONVOLUTION_LAYER, ENDS, FUSION, QWEN3_LAYER, SELECTOR, SPARK
 
 CHUNK = 1 << 22
-# a fork's tensor -> llama.cpp's; {} is the block number
-TENSORS = {
-    "fc.weight": "fc.weight",
+# a fork's tensor -> llama.cpp's
+OWN = {name for table in (FUSION, ENDS, SPARK, SELECTOR) for name in table if "{}" not in name and name != "d2t"}
+TENSORS = {name: name for name in (*OWN, "rope_freqs.weight")} | {
     "hidden_norm.weight": "enc.output_norm.weight",
-    "enc.output_norm.weight": "enc.output_norm.weight",
-    "output_norm.weight": "output_norm.weight",
-    "token_embd.weight": "token_embd.weight",
-    "output.weight": "output.weight",
     "lm_head.weight": "output.weight",
-    "rope_freqs.weight": "rope_freqs.weight",
-    "markov_w1.weight": "markov_w1.weight",
-    "markov_w2.weight": "markov_w2.weight",
     "markov_head_a.weight": "markov_w1.weight",
     "markov_head_b.weight": "markov_w2.weight",
     "confidence_head.weight": "conf_proj.weight",
     "confidence_head.bias": "conf_proj.bias",
     "confidence_proj.weight": "conf_proj.weight",
-    "conf_proj.weight": "conf_proj.weight",
-    "conf_proj.bias": "conf_proj.bias",
     "selector_pred": "selector_predecessor.weight",
     "selector_succ": "selector_successor.weight",
     "selector_hproj.weight": "selector_hidden.weight",
-    "selector_predecessor.weight": "selector_predecessor.weight",
-    "selector_successor.weight": "selector_successor.weight",
-    "selector_hidden.weight": "selector_hidden.weight",
 }
-BLOCK = (
-    *("attn_norm.weight", "ffn_norm.weight", "attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight"),
-    *("attn_q_norm.weight", "attn_k_norm.weight", "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"),
-    *("attn_sinks.weight", "attn_conv_base", "attn_conv_proj.weight", "ffn_conv_base", "ffn_conv_proj.weight"),
-)
+BLOCK = (*QWEN3_LAYER, *CONVOLUTION_LAYER)
 # keys that mean the same under both architectures
 SAME = (
     *("block_count", "context_length", "embedding_length", "feed_forward_length"),
@@ -71,7 +56,7 @@ NEEDED = (
     *("attention.head_count_kv", "rope.freq_base", "attention.layer_norm_rms_epsilon", "attention.key_length"),
 )
 UNUSED = ("vocab_size", "n_target_layers", "target_hidden", "n_target_features", "markov_rank")
-SELECTOR = {
+SELECTOR_KEYS = {
     "conv_kernel_size": ("conv_kernel_size", "conv_taps"),
     "conv_group_size": ("conv_group_size",),
     "selector_rank": ("selector_rank",),
@@ -138,7 +123,7 @@ def plan_migration(gguf: Gguf, vocabulary: Sequence[KV] | None, overrides: Overr
         raise FamilyError(f"{gguf.path.name}: {dialect.name} ({dialect.runtimes}): {dialect.obstacle}")
     old, notes = _Old(gguf), [Note("info", f"{dialect.name}, written for {dialect.runtimes}: {dialect.differs}")]
     plans = _tensors(gguf, old)
-    spark = DFLASH.variant([plan.name for plan, _ in plans]).anchored
+    spark = llama.DFLASH.variant([plan.name for plan, _ in plans]).anchored
     hidden = old.count("embedding_length") or 0
     taps = _taps(old, plans, hidden, overrides, notes)
     block = overrides.block_size or old.count("dflash.block_size", "dspark.block_size", "block_size", low=2)
@@ -251,8 +236,8 @@ def _keys(
     result.append(array(f"{ARCH}.target_layers", ValueType.INT32, list(taps.inputs)))
     names = {plan.name for plan, _ in plans}
     require([plan for plan, _ in plans], REQUIRED, int(keys["block_count"].value), "DFlash")
-    if "selector_hidden.weight" in names:
-        for name, spellings in SELECTOR.items():
+    if llama.SELECTOR in names:
+        for name, spellings in SELECTOR_KEYS.items():
             value = old.count(*(f"{prefix}{s}" for s in spellings for prefix in ("dflash2.", "dflash.dflash2.", "")))
             if value is None:
                 raise old.fail(f"is a DFlash2 drafter without {name}")

@@ -19,6 +19,7 @@ from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.drafter import Description, TensorPlan
 from dflash_convert.encode.transforms import RowSource, row_count
 from dflash_convert.errors import FamilyError
+from dflash_convert.families.backbone import BACKBONE
 from dflash_convert.families.common import normalize
 from dflash_convert.families.detect import describe
 from dflash_convert.forward.drafter import Drafter
@@ -26,26 +27,13 @@ from dflash_convert.forward.hyper import DrafterHyper, TargetHyper, drafter_hype
 from dflash_convert.forward.ops import Rope
 from dflash_convert.forward.target import Target
 from dflash_convert.hparams import Config, architectures
+from dflash_convert.tensors import FUSION
 
 Array = NDArray[Any]
 DEFAULT_BUDGET = 2 << 30  # bytes of decoded weights kept: small models stay whole, large ones stream by layer
 
-QWEN3 = {
-    "embed_tokens.weight": "token_embd.weight",
-    "lm_head.weight": "output.weight",
-    "norm.weight": "output_norm.weight",
-    "layers.{}.input_layernorm.weight": "blk.{}.attn_norm.weight",
-    "layers.{}.post_attention_layernorm.weight": "blk.{}.ffn_norm.weight",
-    "layers.{}.self_attn.q_proj.weight": "blk.{}.attn_q.weight",
-    "layers.{}.self_attn.k_proj.weight": "blk.{}.attn_k.weight",
-    "layers.{}.self_attn.v_proj.weight": "blk.{}.attn_v.weight",
-    "layers.{}.self_attn.o_proj.weight": "blk.{}.attn_output.weight",
-    "layers.{}.self_attn.q_norm.weight": "blk.{}.attn_q_norm.weight",
-    "layers.{}.self_attn.k_norm.weight": "blk.{}.attn_k_norm.weight",
-    "layers.{}.mlp.gate_proj.weight": "blk.{}.ffn_gate.weight",
-    "layers.{}.mlp.up_proj.weight": "blk.{}.ffn_up.weight",
-    "layers.{}.mlp.down_proj.weight": "blk.{}.ffn_down.weight",
-}
+# a Qwen3 target's tensors: those of the drafters' backbone, without the fusion of taps
+QWEN3 = {name: rule.name for name, rule in BACKBONE.items() if rule.name not in FUSION}
 
 
 class Weights(Mapping[str, Array]):

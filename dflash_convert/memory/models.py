@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from dflash_convert import tensors
 from dflash_convert.container.keys import Keys
 from dflash_convert.container.types import TensorType, array_length, tensor_nbytes
 from dflash_convert.errors import ConfigError
+from dflash_convert.families.backbone import VALUES
 from dflash_convert.hparams import MAX_LAYERS, Config
 from dflash_convert.llama import DFLASH
 from dflash_convert.memory.plan import CacheLayer, Model
 from dflash_convert.notes import Note
 
+Typed = tuple[tuple[int, ...], TensorType]
 # architectures whose GGUF has no per-layer pattern: every n-th layer is full (the runtime's own constants)
 FIXED_PATTERN = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4}
 LINEAR_NOTE = Note("info", "linear-attention layers keep a small state of fixed size, which is not counted")
 
 
-def weight_bytes(tensors: Iterable[tuple[tuple[int, ...], TensorType]]) -> int:
+def weight_bytes(typed: Iterable[Typed]) -> int:
     """Bytes of (shape, type) pairs, shapes with the row last."""
-    return sum(tensor_nbytes(kind, shape) for shape, kind in tensors)
+    return sum(tensor_nbytes(kind, shape) for shape, kind in typed)
 
 
 def model_from_keys(
     keys: Mapping[str, Any],
-    tensors: Iterable[tuple[tuple[int, ...], TensorType]] | None = None,
+    typed: Iterable[Typed] | None = None,
     vocab: int = 0,
     source: str = "memory plan",
 ) -> Model:
@@ -54,7 +57,7 @@ def model_from_keys(
         feed_forward=max(feed_forward, default=0),
         vocab=vocab or array_length(keys.get("tokenizer.ggml.tokens")) or read.integer("vocab_size", low=0) or 0,
         context_length=read.integer("context_length", low=0) or 0,
-        weights=None if tensors is None else weight_bytes(tensors),
+        weights=None if typed is None else weight_bytes(typed),
         taps=array_length(read.value("target_layers")),
         notes=tuple(notes),
         own_selector=bool(read.integer("selector_rank", low=0)),
@@ -157,13 +160,8 @@ def drafter_from_config(raw: Mapping[str, Any], encoding: str = "BF16", vocab: i
     taps = config.need(taps, "dflash_config.target_layer_ids", "target_layer_ids")
     count = _need(config, "num_hidden_layers")
     window, flags = _drafter_window(config, count)
-    q, kv = heads * head_dim, kv_heads * head_dim
-    kind = TensorType[encoding.upper()]
-    matrices = [(q, hidden), (kv, hidden), (kv, hidden), (hidden, q), (ff, hidden), (ff, hidden), (hidden, ff)]
-    tensors: list[tuple[tuple[int, ...], TensorType]] = [((hidden, len(taps) * hidden), kind)]
-    tensors += [(shape, kind) for shape in matrices] * count
-    norms = [(hidden,)] * (2 * count + 2) + [(head_dim,)] * (2 * count)
-    tensors += [(shape, TensorType.F32) for shape in norms]
+    kv = kv_heads * head_dim
+    sizes = {"H": hidden, "F": ff, "D": head_dim, "Q": heads * head_dim, "K": kv, "U": kv, "T": len(taps) * hidden}
     return Model(
         layers=tuple(CacheLayer(kv, kv, flag) for flag in flags),
         window=window,
@@ -171,9 +169,18 @@ def drafter_from_config(raw: Mapping[str, Any], encoding: str = "BF16", vocab: i
         feed_forward=ff,
         vocab=vocab or _need(config, "vocab_size"),
         context_length=config.integer("max_position_embeddings") or 0,
-        weights=weight_bytes(tensors),
+        weights=weight_bytes(_plain_tensors(sizes, count, TensorType[encoding.upper()])),
         taps=len(taps),
     )
+
+
+def _plain_tensors(sizes: Mapping[str, int], layers: int, kind: TensorType) -> Iterator[Typed]:
+    """Shape and type of every tensor that such a drafter has: those no drafter lacks, and values."""
+    table = {**tensors.FUSION, **tensors.ENDS, **tensors.BACKBONE}
+    for name in (*tensors.needed(table), VALUES):
+        shape = tuple(tensors.dimension(symbol, sizes) for symbol in tensors.symbols(table[name]))
+        typed = (shape, kind if len(shape) > 1 else TensorType.F32)
+        yield from [typed] * (layers if "{}" in name else 1)
 
 
 def _drafter_window(config: Config, count: int) -> tuple[int, list[bool]]:

@@ -42,6 +42,6 @@ def check(drafter: DrafterView, target: TargetView, n_max: int | None = None) ->
             findings += check_scale(drafter, target)
         findings += check_window(drafter)
         findings += check_activation(drafter)
-        findings += check_tensors(drafter)
+    findings += check_tensors(drafter)
     findings += check_file_name(drafter)
     return sorted(findings, key=lambda finding: finding.severity != "error")
