@@ -74,6 +74,22 @@ def write_all(fd: int, data: ReadableBuffer, offset: int) -> None:
         offset += done
 
 
+def read_all(fd: int, buffer: memoryview, offset: int) -> bool:
+    """Fill ``buffer`` from ``offset`` on, however short the single reads are; False when the file ends before."""
+    while buffer:
+        if hasattr(os, "preadv"):
+            done = os.preadv(fd, [buffer], offset)
+        else:
+            os.lseek(fd, offset, os.SEEK_SET)
+            part = os.read(fd, len(buffer))
+            done = len(part)
+            buffer[:done] = part
+        if done == 0:
+            return False
+        buffer, offset = buffer[done:], offset + done
+    return True
+
+
 def writes_in_parallel() -> bool:
     """Whether several processes may call :func:`write_all` on one file."""
     return hasattr(os, "pwrite")

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 )
 @click.option("--pre", help="As given to convert.")
 @click.option("--tokenizer-model", type=click.Path(path_type=Path), metavar="FILE", help="As given to convert.")
+@click.option("--threads", type=click.IntRange(1), help="Worker processes; default: all cores.")
 @click.option("--manifest", type=click.Path(path_type=Path), metavar="DIR", help="A package that must list this file.")
 @override_options
 @json_option
@@ -66,6 +67,8 @@ def command(gguf: Path, drafter: str, target: str | None, fidelity: bool, quiet:
             overrides=given["overrides"],
             tokenizer_model=given["tokenizer_model"],
             pre=given["pre"],
+            threads=given["threads"],
+            begin=bar.reset,
             progress=bar.update,
         )
     if target_path:

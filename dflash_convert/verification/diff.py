@@ -125,22 +125,21 @@ def _described(info: TensorInfo | None) -> str | None:
 
 def _compare(a: TensorInfo, b: TensorInfo, rows_a: Any, rows_b: Any) -> TensorDiff | None:
     """None when the bytes are equal."""
-    import numpy as np
+    from dflash_convert.verification.figures import Figures, Meter, chunks, dequantizer, same_bits
 
-    from dflash_convert.verification.figures import Figures, chunks, dequantizer
-
-    figures, equal = Figures(), a.type is b.type
-    numbers_only = {a.type.name, b.type.name} & NOT_DECODED
-    decoders = None if numbers_only else (dequantizer(a.type)[0], dequantizer(b.type)[0])
-    for start, stop in chunks(a):
-        x, y = rows_a.rows(a, start, stop), rows_b.rows(b, start, stop)
-        equal = equal and bool(np.array_equal(x, y))
-        if decoders is not None:
-            source = decoders[0](x).reshape(stop - start, -1)
-            figures.add(source, decoders[1](y).reshape(source.shape), min(source.shape[-1], 256))
-    if equal:
+    if a.type is b.type and all(
+        same_bits(rows_a.rows(a, *span), rows_b.rows(b, *span)) for span in chunks(0, a.rows, a.shape[-1])
+    ):
         return None
-    if decoders is None or not figures.finite:
+    if {a.type.name, b.type.name} & NOT_DECODED:
+        return TensorDiff(a.name, _described(a), _described(b))
+    figures, meter = Figures(), Meter()
+    decode_a, decode_b = dequantizer(a.type)[0], dequantizer(b.type)[0]
+    for start, stop in chunks(0, a.rows, a.shape[-1]):
+        source = decode_a(rows_a.rows(a, start, stop)).reshape(stop - start, -1)
+        value = decode_b(rows_b.rows(b, start, stop)).reshape(source.shape)
+        meter.add(figures, source, value, min(source.shape[-1], 256))
+    if not figures.finite:
         return TensorDiff(a.name, _described(a), _described(b))
     numbers = (figures.rmse, figures.maximum, figures.snr_db, figures.cosine)
     return TensorDiff(a.name, _described(a), _described(b), *numbers)

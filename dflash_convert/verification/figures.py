@@ -20,6 +20,7 @@ import numpy.typing as npt
 from dflash_convert.container.reader import TensorInfo
 from dflash_convert.container.types import BLOCK, TensorType
 from dflash_convert.errors import ContainerError
+from dflash_convert.system import read_all
 
 F32 = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
@@ -38,6 +39,10 @@ BLOCK_BOUND = {
 SLACK, SLACK_K, SLACK_F16 = 4e-6, 1.3e-4, 3e-8
 
 
+PIECE = 1 << 15  # pairs at a time: what is made of them stays in the cache
+SHORT = 1 << 13  # OpenBLAS shares longer dot products among threads, and their last bits would depend on how many
+
+
 @dataclass
 class Figures:
     """Sums over pairs of values; ``worst`` is the largest ratio of block error to block size (see BLOCK_BOUND)."""
@@ -51,24 +56,16 @@ class Figures:
     worst: float = 0.0
     finite: bool = True
 
-    def add(self, source: F32, value: F32, block: int, slack: float = 0.0) -> None:
-        """Add float32 arrays of one shape; the last axis is split in blocks of ``block``."""
-        self.count += source.size
-        if not (np.isfinite(source).all() and np.isfinite(value).all()):
-            self.finite = False
-            return
-        x, y = source.astype(np.float64), value.astype(np.float64)
-        gap = np.abs(x - y)
-        self.error += float(np.vdot(gap, gap))
-        self.signal += float(np.vdot(x, x))
-        self.value += float(np.vdot(y, y))
-        self.product += float(np.vdot(x, y))
-        self.maximum = max(self.maximum, float(gap.max(initial=0.0)))
-        if x.shape[-1] % block == 0:
-            tops = np.abs(x).reshape(-1, block).max(axis=1)
-            gaps = np.maximum(gap.reshape(-1, block).max(axis=1) - slack, 0)
-            ratios = np.divide(gaps, tops, out=np.where(gaps > 0, np.inf, 0.0), where=tops > 0)
-            self.worst = max(self.worst, float(ratios.max(initial=0.0)))
+    def merge(self, other: Figures) -> None:
+        """Add what ``other`` has seen."""
+        self.count += other.count
+        self.error += other.error
+        self.signal += other.signal
+        self.value += other.value
+        self.product += other.product
+        self.maximum = max(self.maximum, other.maximum)
+        self.worst = max(self.worst, other.worst)
+        self.finite = self.finite and other.finite
 
     @property
     def rmse(self) -> float:
@@ -85,6 +82,93 @@ class Figures:
         return self.product / norm if norm else float(self.signal == self.value)
 
 
+class Meter:
+    """Adds pairs of arrays to figures, through room that is made once.
+
+    Pairs are taken a piece at a time and sideways: row r of a piece holds item r of all its blocks, so that the
+    largest values of the blocks come from long vector operations.
+    """
+
+    def __init__(self) -> None:
+        self._narrow = np.empty((2, PIECE), np.float32)
+        self._wide = np.empty((3, PIECE), np.float64)
+
+    def add(self, figures: Figures, source: F32, value: F32, block: int, slack: float = 0.0) -> None:
+        """Add float32 arrays of one shape; the last axis is split in blocks of ``block``.
+
+        Of arrays that hold NaN or Inf only the count is added, and ``finite`` falls.
+        """
+        found = Figures()
+        whole = source.shape[-1] % block == 0 and block <= PIECE
+        step = PIECE // block * block if whole else PIECE
+        x, y = source.reshape(-1), value.reshape(-1)
+        for at in range(0, x.size, step):
+            self._piece(found, x[at : at + step], y[at : at + step], block if whole else 0, slack)
+            if not found.finite:
+                found = Figures(finite=False)
+                break
+        found.count = source.size
+        figures.merge(found)
+
+    def _piece(self, found: Figures, source: F32, value: F32, block: int, slack: float) -> None:
+        n = source.size
+        a, b = self._narrow[:, :n]
+        x, y, gap = self._wide[:, :n]
+        for flat, narrow, wide in ((source, a, x), (value, b, y)):
+            _sideways(flat, narrow, block)
+            np.copyto(wide, narrow)
+        signal, values = _dot(x, x), _dot(y, y)
+        if not math.isfinite(signal + values):  # squares of float32 cannot overflow here
+            found.finite = False
+            return
+        found.signal += signal
+        found.value += values
+        found.product += _dot(x, y)
+        np.subtract(x, y, out=gap)
+        np.abs(gap, out=gap)
+        maximum = float(gap.max(initial=0.0))
+        if maximum == 0.0:
+            return
+        found.error += _dot(gap, gap)
+        found.maximum = max(found.maximum, maximum)
+        if block:
+            np.abs(a, out=a)
+            tops = _block_maxima(a, block).astype(np.float64)
+            gaps = np.maximum(_block_maxima(gap, block) - slack, 0)
+            ratios = np.divide(gaps, tops, out=np.where(gaps > 0, np.inf, 0.0), where=tops > 0)
+            found.worst = max(found.worst, float(ratios.max(initial=0.0)))
+
+
+def _dot(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> float:
+    return sum(float(np.dot(x[at : at + SHORT], y[at : at + SHORT])) for at in range(0, x.size, SHORT))
+
+
+def _lanes(block: int) -> int:
+    """Neighbours that move as one item, which numpy copies faster than one by one."""
+    return 4 if block % 4 == 0 else 1
+
+
+def _sideways(flat: F32, out: F32, block: int) -> None:
+    """Item after item of all blocks of ``flat`` [n]; in order for ``block`` 0."""
+    if not block:
+        np.copyto(out, flat)
+        return
+    item = {1: np.float32, 4: np.complex128}[_lanes(block)]
+    source: npt.NDArray[Any] = flat.view(item).reshape(-1, block // _lanes(block))
+    np.copyto(out.view(item).reshape(source.shape[::-1]), source.T)
+
+
+def _block_maxima(values: npt.NDArray[Any], block: int) -> npt.NDArray[Any]:
+    """The maximum of each block of ``values``, which lie sideways."""
+    lanes = _lanes(block)
+    tops: npt.NDArray[Any] = np.maximum.reduce(values.reshape(block // lanes, -1), axis=0)
+    if lanes == 1:
+        return tops
+    first, second, third, fourth = tops.reshape(-1, 4).T
+    result: npt.NDArray[Any] = np.maximum(np.maximum(first, second), np.maximum(third, fourth))
+    return result
+
+
 def slack_of(kind: TensorType) -> float:
     """The absolute error that the type's own scales may cause in very small values."""
     if BLOCK[kind][0] == 1:
@@ -99,7 +183,7 @@ def dequantizer(kind: TensorType) -> tuple[Callable[[Bytes], F32], str]:
     if kind is TensorType.F16:
         return lambda data: data.view("<f2").astype(np.float32), "numpy"
     if kind is TensorType.BF16:
-        return lambda data: (data.view("<u2").astype(np.uint32) << np.uint32(16)).view(np.float32), "numpy"
+        return lambda data: as_float(data.view("<u2")), "numpy"
     from gguf import GGMLQuantizationType, quants
 
     try:
@@ -131,7 +215,7 @@ class FileRows:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._fd = os.open(path, os.O_RDONLY)
+        self.fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
 
     def __enter__(self) -> FileRows:
         return self
@@ -139,26 +223,42 @@ class FileRows:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._fd)
+        os.close(self.fd)
 
     def rows(self, info: TensorInfo, start: int, stop: int) -> Bytes:
         """uint8 [stop - start, bytes per row]."""
         width = info.nbytes // info.rows
-        data = os.pread(self._fd, (stop - start) * width, info.offset + start * width)
-        if len(data) != (stop - start) * width:
-            raise ContainerError(f"{self._path.name}: tensor {info.name!r} ends early")
-        return np.frombuffer(data, dtype=np.uint8).reshape(stop - start, width)
+        return read_rows(self.fd, info.offset + start * width, (stop - start, width), info.name)
 
 
-def chunks(info: TensorInfo, step: int = 1) -> Iterator[tuple[int, int]]:
-    """Row ranges of about CHUNK elements that start at multiples of ``step``."""
-    per = max(step, CHUNK // info.shape[-1] // step * step)
-    for start in range(0, info.rows, per):
-        yield start, min(start + per, info.rows)
+def read_rows(fd: int, offset: int, shape: tuple[int, int], name: str) -> Bytes:
+    """uint8 [rows, bytes per row] of tensor ``name`` from byte ``offset`` of an open GGUF."""
+    rows = np.empty(shape, np.uint8)
+    if not read_all(fd, rows.reshape(-1).data, offset):
+        raise ContainerError(f"tensor {name!r} ends early: the file has become shorter")
+    return rows
+
+
+def same_bits(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    """Whether two contiguous arrays hold the same bytes."""
+    if a.nbytes != b.nbytes:
+        return False
+    item = next(size for size in (8, 4, 2, 1) if a.nbytes % size == 0)
+    x, y = (each.reshape(-1).view(f"u{item}") for each in (a, b))
+    return bool(np.array_equal(x, y))
+
+
+def chunks(start: int, stop: int, columns: int, step: int = 1) -> Iterator[tuple[int, int]]:
+    """Ranges of the rows from ``start`` to ``stop`` with about CHUNK elements, each a multiple of ``step`` long."""
+    per = max(step, CHUNK // columns // step * step)
+    for at in range(start, stop, per):
+        yield at, min(at + per, stop)
 
 
 def as_float(rows: npt.NDArray[Any]) -> F32:
     """Source rows as float32; bf16 arrives as uint16 bit patterns."""
     if rows.dtype == np.uint16:
-        return (rows.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        bits = rows.astype(np.uint32)
+        np.left_shift(bits, np.uint32(16), out=bits)
+        return bits.view(np.float32)
     return rows.astype(np.float32, copy=False)

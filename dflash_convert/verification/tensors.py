@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_convert.checkpoint import Reader, open_checkpoint, read_config
+from dflash_convert.checkpoint import open_checkpoint, read_config
 from dflash_convert.container.reader import Gguf, TensorInfo, open_gguf
 from dflash_convert.container.types import BLOCK, TensorType, array_length
 from dflash_convert.drafter import Description, Overrides, TensorPlan
@@ -24,13 +24,12 @@ from dflash_convert.plan import base_type
 from dflash_convert.verification.keys import compare_keys, compare_provenance
 
 if TYPE_CHECKING:
-    from dflash_convert.encode.transforms import RowSource
     from dflash_convert.forward.fidelity import Fidelity
     from dflash_convert.forward.target import Target
-    from dflash_convert.verification.figures import Figures, FileRows
+    from dflash_convert.processes import Workers
+    from dflash_convert.verification.compare import Outcome
+    from dflash_convert.verification.figures import Figures
 
-LOSSLESS = {"BF16": ("BF16", "F32"), "F16": ("F16", "F32"), "F32": ("F32",), "F64": ("F32",)}
-INTEGERS = ("I64", "I32", "I16", "I8")
 MAX_TARGET = 256 << 20  # bytes of a target that the numpy forward can run in seconds
 PROMPTS = ("function add(a, b) {", "const items = [1, 2, 3];", "The weather today is", "def main():")
 MIN_COSINE = 0.8  # for types whose block bound was not measured
@@ -108,48 +107,81 @@ def verify(
     overrides: Overrides | None = None,
     tokenizer_model: Path | None = None,
     pre: str | None = None,
+    threads: int | None = None,
+    begin: Callable[[int], None] = lambda _: None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> VerifyResult:
     """Compare the GGUF at ``path`` with the checkpoint in ``drafter`` and the tokenizer in ``target``.
 
     Without ``target`` the vocabulary and the keys derived from it are not judged, and a note says so.
-    ``overrides``, ``tokenizer_model`` and ``pre`` are those of the conversion; ``progress`` receives elements compared.
-    InputError for what cannot be read; all differences are in the result.
+    ``overrides``, ``tokenizer_model`` and ``pre`` are those of the conversion; ``threads`` worker processes share the
+    tensors (None: all cores, and none for a small file). ``begin`` receives the elements there are to compare,
+    ``progress`` those compared. InputError for what cannot be read; all differences are in the result.
     """
+    from dflash_convert.encode.workers import pool_size
+    from dflash_convert.processes import Workers
+
     gguf = open_gguf(path)
-    checkpoint = open_checkpoint(drafter)
-    chosen = dataclasses.replace(overrides or Overrides(), target_directory=target)
-    description = describe(checkpoint, read_config(target) if target else {}, chosen)
-    keys = compare_keys(gguf, description, target, tokenizer_model, pre)
-    reports, differences = compare_tensors(gguf, description, progress)
+    count = pool_size(threads, sum(info.rows * info.shape[-1] for info in gguf.tensors.values()))
+    with Workers("verification.worker", count) as workers:  # they start while the tokenizer is read
+        checkpoint = open_checkpoint(drafter)
+        chosen = dataclasses.replace(overrides or Overrides(), target_directory=target)
+        description = describe(checkpoint, read_config(target) if target else {}, chosen)
+        keys = compare_keys(gguf, description, target, tokenizer_model, pre)
+        begin(sum(math.prod(plan.shape) for plan in description.tensors if plan.name in gguf.tensors))
+        reports, differences = compare_tensors(gguf, description, progress, workers if count else None)
     found = (*keys.differences, *compare_provenance(gguf, drafter, target), *differences)
     return VerifyResult(path, tuple(reports), keys.checked, found, tuple(keys.notes))
 
 
 def compare_tensors(
-    gguf: Gguf, description: Description, progress: Callable[[int], None]
+    gguf: Gguf, description: Description, progress: Callable[[int], None], workers: Workers | None = None
 ) -> tuple[list[TensorReport], list[str]]:
     """Every planned tensor against the file's, streaming; also names and shapes that differ."""
-    from dflash_convert.encode.transforms import RowSource
+    from dflash_convert.encode.jobs import Place, make_jobs
+    from dflash_convert.verification.compare import compare, merged
     from dflash_convert.verification.figures import FileRows
 
     plans = {plan.name: plan for plan in description.tensors}
     differences = [f"tensor {name} is not in the file" for name in plans if name not in gguf.tensors]
     differences += [f"tensor {name} has no source in the checkpoint" for name in gguf.tensors if name not in plans]
-    reports: list[TensorReport] = []
-    with FileRows(gguf.path) as file, Reader() as reader:
-        source = RowSource(reader)
+    reports: dict[str, TensorReport] = {}
+    jobs = []
+    with FileRows(gguf.path) as file:
         for info in gguf.tensors.values():
             plan = plans.get(info.name)
             if plan is None:
                 continue
-            if not same_shape(plan.shape, info.shape):
-                differences.append(f"tensor {info.name} has shape {list(info.shape)}, its source {list(plan.shape)}")
+            wrong = _unlike(plan, info)
+            if wrong is None:
+                jobs += make_jobs(plan, (Place(file.fd, info.offset, info.type.name),))
                 continue
-            reports.append(_compare(plan, info, file, source))
+            if isinstance(wrong, str):
+                differences.append(wrong)
+            else:
+                reports[info.name] = wrong
             progress(info.rows * info.shape[-1])
-    differences += [f"tensor {report.name} {report.problem}" for report in reports if report.problem]
-    return reports, differences
+        outcomes = compare(jobs, progress, workers)
+    parts: dict[str, list[Outcome]] = {}
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        parts.setdefault(job.plan.name, []).append(outcome)
+    reports |= {name: _report(plans[name], gguf.tensors[name], merged(some)) for name, some in parts.items()}
+    ordered = [reports[name] for name in gguf.tensors if name in reports]
+    differences += [f"tensor {report.name} {report.problem}" for report in ordered if report.problem]
+    return ordered, differences
+
+
+def _unlike(plan: TensorPlan, info: TensorInfo) -> TensorReport | str | None:
+    """What keeps a tensor from being compared: a difference, or a whole report for one of the wrong type."""
+    from dflash_convert.verification.compare import source_type
+
+    if not same_shape(plan.shape, info.shape):
+        return f"tensor {info.name} has shape {list(info.shape)}, its source {list(plan.shape)}"
+    fixed = base_type(plan)
+    if fixed is not None and info.type is not fixed:
+        wrong = f"is {info.type.name}, llama.cpp keeps it {fixed.name}"
+        return TensorReport(info.name, info.type.name, source_type(plan), "wrong type", problem=wrong)
+    return None
 
 
 def same_shape(expected: tuple[int, ...], found: tuple[int, ...]) -> bool:
@@ -163,66 +195,29 @@ def same_shape(expected: tuple[int, ...], found: tuple[int, ...]) -> bool:
     return bare(expected) == bare(found)
 
 
-def _compare(plan: TensorPlan, info: TensorInfo, file: FileRows, source: RowSource) -> TensorReport:
-    source_type = (plan.scheme or plan.sources[0].dtype) if plan.sources else "derived"
-    fixed = base_type(plan)
-    if fixed is not None and info.type is not fixed:
-        wrong = f"is {info.type.name}, llama.cpp keeps it {fixed.name}"
-        return TensorReport(info.name, info.type.name, source_type, "wrong type", problem=wrong)
+def _report(plan: TensorPlan, info: TensorInfo, outcome: Outcome) -> TensorReport:
+    from dflash_convert.verification.compare import INTEGERS, is_lossless, source_type
+    from dflash_convert.verification.figures import dequantizer
+
+    equal, figures, source = outcome.equal, outcome.figures, source_type(plan)
     if info.type.name in INTEGERS:
-        equal = all(_same_integers(plan, info, file, source, span) for span in _spans(plan, info))
         other = None if equal else "holds other numbers than its source"
-        return TensorReport(info.name, info.type.name, source_type, "equal" if equal else "different", problem=other)
-    figures, equal, decoder = _figures(plan, info, file, source)
-    lossless = plan.transform == "stack" or info.type.name in LOSSLESS.get(source_type, ("F32",))
+        return TensorReport(info.name, info.type.name, source, "equal" if equal else "different", problem=other)
+    lossless = is_lossless(plan, info.type.name)
     status = "equal" if equal else "quantized" if BLOCK[info.type][0] > 1 else "different" if lossless else "rounded"
     return TensorReport(
         name=info.name,
         type=info.type.name,
-        source_type=source_type,
+        source_type=source,
         status=status,
         rmse=figures.rmse,
         max_error=figures.maximum,
         snr_db=figures.snr_db,
         cosine=figures.cosine,
         block_error=figures.worst if math.isfinite(figures.worst) else None,
-        decoder=decoder,
+        decoder=dequantizer(info.type)[1],
         problem=_problem(info.type, figures, equal=equal, lossless=lossless),
     )
-
-
-def _spans(plan: TensorPlan, info: TensorInfo) -> Iterator[tuple[int, int]]:
-    from dflash_convert.encode.transforms import granularity
-    from dflash_convert.verification.figures import chunks
-
-    return chunks(info, granularity(plan))
-
-
-def _same_integers(
-    plan: TensorPlan, info: TensorInfo, file: FileRows, source: RowSource, span: tuple[int, int]
-) -> bool:
-    import numpy as np
-
-    found = file.rows(info, *span).view(f"<i{int(info.type.name[1:]) // 8}")
-    return bool(np.array_equal(found, source.rows(plan, *span).reshape(found.shape)))
-
-
-def _figures(plan: TensorPlan, info: TensorInfo, file: FileRows, source: RowSource) -> tuple[Figures, bool, str]:
-    """(error figures, whether all values are equal bit for bit, whose dequantizer)."""
-    import numpy as np
-
-    from dflash_convert.verification.figures import Figures, as_float, dequantizer, slack_of
-
-    decode, decoder = dequantizer(info.type)
-    block = BLOCK[info.type][0] if BLOCK[info.type][0] > 1 else min(info.shape[-1], 256)
-    figures, equal = Figures(), True
-    for start, stop in _spans(plan, info):
-        rows = source.rows(plan, start, stop)
-        expected = (decode(rows) if plan.transform == "stack" else as_float(rows)).reshape(stop - start, -1)
-        found = decode(file.rows(info, start, stop)).reshape(expected.shape)
-        equal = equal and bool(np.array_equal(expected.view(np.uint32), found.view(np.uint32)))
-        figures.add(expected, found, block, slack_of(info.type))
-    return figures, equal, decoder
 
 
 def _problem(kind: TensorType, figures: Figures, *, equal: bool, lossless: bool) -> str | None:

@@ -239,9 +239,10 @@ def test_memory_stays_flat(fixtures: Path, tmp_path: Path) -> None:
     call = [sys.executable, "-c", MEMORY_SCRIPT, fixtures / "tiny-js", tmp_path]
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    before, after = map(int, done.stdout.split())
+    before, after, worker = map(int, done.stdout.split())
     assert (tmp_path / "big.gguf").stat().st_size > 150e6
     assert after - before < 60_000  # KiB
+    assert 0 < worker < before + 60_000
 
 
 MEMORY_SCRIPT = """
@@ -278,8 +279,10 @@ for source, path in ((pair / "drafter", small), (drafter, out / "big.gguf")):
     write(prepare(Source(source), Source(pair / "target"), Options()), [path], threads=1)
 verify(small, pair / "drafter", pair / "target")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-assert verify(out / "big.gguf", drafter, pair / "target").passed
-print(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+assert verify(out / "big.gguf", drafter, pair / "target", threads=1).passed
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert verify(out / "big.gguf", drafter, pair / "target", threads=2).passed
+print(before, after, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
 
 

@@ -1,0 +1,166 @@
+"""Worker processes that take tasks as JSON lines: work is shared, no tensor data crosses between processes.
+
+A worker sits at the other end of a socket, over which it receives open files' descriptors and then its tasks.
+Starting an interpreter with numpy takes a tenth of a second, so workers may be started before there is work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import IO, Any
+
+from dflash_convert import child, errors
+from dflash_convert.errors import DflashError
+
+MAX_FDS = 250  # that one message can carry
+Json = dict[str, Any]
+ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1",
+    # glibc keeps what arrays of some megabytes leave behind: else every one of them is a thousand page faults
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
+}
+Event = tuple[int, Json] | BaseException | None
+
+
+class Workers:
+    """``count`` processes that run ``main`` of ``module``, for one :meth:`exchange`; a context manager ends them."""
+
+    def __init__(self, module: str, count: int) -> None:
+        self._workers: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
+        try:
+            for _ in range(count):
+                self._workers.append(_start(module))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for process, _ in self._workers:
+            process.kill()
+            process.wait()
+        for _, link in self._workers:
+            link.close()
+        self._workers = []
+
+    def exchange(self, tasks: Iterable[Json], fds: Iterable[int], done: Callable[[int, Json], None]) -> None:
+        """Have all tasks done, then end the workers, who know one set of files; ValueError for a second call.
+
+        ``done`` receives a task's index and its reply, in the order in which they come; a worker's error is raised
+        here and stops everything.
+        """
+        if not self._workers:
+            raise ValueError("these workers have ended: a pool runs once")
+        waiting: queue.SimpleQueue[tuple[int, Json]] = queue.SimpleQueue()
+        for numbered in enumerate(tasks):
+            waiting.put(numbered)
+        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        files = sorted(fds)
+        threads = []
+        try:
+            for process, link in self._workers:
+                thread = threading.Thread(target=_feed, args=(process, link, files, waiting, events), daemon=True)
+                thread.start()
+                threads.append(thread)
+            running = len(threads)
+            while running:
+                event = events.get()
+                if event is None:
+                    running -= 1
+                elif isinstance(event, BaseException):
+                    raise event
+                else:
+                    done(*event)
+            if not waiting.empty():
+                raise DflashError("the workers ended with work left")
+        finally:
+            self.close()  # a thread that waits for a reply then gets none
+            for thread in threads:
+                thread.join()
+
+
+def _start(module: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            child.command(module),
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, **ENVIRONMENT},
+            start_new_session=True,  # Ctrl-C reaches this program alone, which then kills its workers
+        )
+    return process, ours
+
+
+def _feed(
+    process: subprocess.Popen[bytes],
+    link: socket.socket,
+    fds: list[int],
+    waiting: queue.SimpleQueue[tuple[int, Json]],
+    events: queue.SimpleQueue[Event],
+) -> None:
+    """Give one worker a task at a time until none is left."""
+    try:
+        with link.makefile("r", encoding="utf-8") as replies:
+            socket.send_fds(link, [json.dumps(fds).encode()], fds)
+            _reply(process, replies)
+            while True:
+                try:
+                    index, task = waiting.get_nowait()
+                except queue.Empty:
+                    break
+                link.sendall((json.dumps(task) + "\n").encode())
+                reply = _reply(process, replies)
+                if "error" in reply:
+                    events.put(getattr(errors, reply["error"], DflashError)(reply["message"], tip=reply["tip"]))
+                    break
+                events.put((index, reply))
+    except (BrokenPipeError, ConnectionResetError):
+        events.put(DflashError(f"a worker process ended unexpectedly (exit status {process.wait()})"))
+    except (OSError, ValueError) as error:
+        events.put(DflashError(f"a worker process ended unexpectedly ({error})"))
+    events.put(None)
+
+
+def _reply(process: subprocess.Popen[bytes], replies: IO[str]) -> Json:
+    line = replies.readline()
+    if not line:
+        raise ValueError(f"exit status {process.wait()}")
+    reply: Json = json.loads(line)
+    return reply
+
+
+def serve(link: socket.socket, work: Callable[[Json, dict[int, int]], Json]) -> None:
+    """A worker's life: the files, then one JSON task a line, one JSON reply a line, until the parent is gone.
+
+    ``work`` receives a task and the parent's descriptor numbers with this process's own.
+    """
+    message, received, _, _ = socket.recv_fds(link, 1 << 16, MAX_FDS)
+    if not message:
+        return
+    fds = dict(zip(json.loads(message), received, strict=True))
+    try:
+        link.sendall(b"{}\n")
+        for line in link.makefile(encoding="utf-8"):
+            try:
+                reply = work(json.loads(line), fds)
+            except DflashError as error:
+                reply = {"error": type(error).__name__, "message": str(error), "tip": error.tip}
+            link.sendall((json.dumps(reply) + "\n").encode())
+    except OSError:  # the parent was killed: there is nobody to tell
+        return
