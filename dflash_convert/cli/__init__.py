@@ -66,7 +66,7 @@ def with_default_command(args: list[str]) -> list[str]:
 )
 @click.version_option(__version__, prog_name="dflash-convert")
 def cli() -> None:
-    """Turn a DFlash drafter into a GGUF that llama.cpp runs, and prove that it speeds its target up.
+    """Turn a DFlash drafter into a GGUF that llama.cpp runs, and show what it gains.
 
     DRAFTER and TARGET are directories or Hub ids (owner/name, optionally owner/name@revision).
     """

@@ -20,9 +20,10 @@ FILE = click.Path(path_type=Path)
 THRESHOLDS = ("min_acceptance", "min_mean_length", "min_speedup", "min_tokens_per_second", "tolerance", "near_tie")
 HELP = """Run DRAFTER.gguf with TARGET.gguf in llama.cpp and judge the pair.
 
-Every prompt runs greedily without and with the drafter; acceptance, mean accepted length, speed and text are
-compared. Without --quick, sampled runs, the other thinking mode, a long context and a sweep over n-max follow.
-Arguments after -- go to llama-server.
+Every prompt runs greedily without and with the drafter. Two verdicts: the pair (healthy, weak, broken: acceptance,
+mean accepted length, identical text), and what it gains on this machine (faster, no gain, slower, disturbed), from
+rounds in turn with their spread. Without --quick, sampled runs, the other thinking mode, a long context and a sweep
+over n-max follow. A broken pair ends after its first round. Arguments after -- go to llama-server.
 
 Exit code: 0 healthy, or weak when nothing was required; 6 broken or below a threshold; 7 the engine failed.
 """
@@ -36,7 +37,9 @@ Exit code: 0 healthy, or weak when nothing was required; 6 broken or below a thr
 @click.option("--set", "sets", multiple=True, metavar="NAME", help="Bundled set: code, javascript, prose, reasoning.")
 @click.option("--n-predict", type=click.IntRange(1), metavar="N", help="Tokens per prompt, in place of the file's.")
 @click.option("--n-max", metavar="N,N…", help="Draft lengths; the first is the main run. Default: the block's.")
-@click.option("--quick", is_flag=True, help="Only the main run.")
+@click.option("--quick", is_flag=True, help="Only the main run, in one round: no claim of a gain.")
+@click.option("--rounds", type=click.IntRange(1, 20), metavar="N", help="Rounds of the timed runs. [3; --quick: 1]")
+@click.option("--keep-going", is_flag=True, help="Run everything, even when the first round shows a broken pair.")
 @click.option("--no-sampled", is_flag=True, help="No run with a temperature.")
 @click.option(
     "--thinking",
@@ -53,7 +56,7 @@ Exit code: 0 healthy, or weak when nothing was required; 6 broken or below a thr
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="First seed of the sampled run.")
 @click.option("--min-acceptance", type=click.FloatRange(0, 1), metavar="X", help="Required share, 0 to 1.")
 @click.option("--min-mean-length", type=click.FloatRange(1), metavar="X", help="Required tokens per step.")
-@click.option("--min-speedup", type=click.FloatRange(0), metavar="X", help="Required speed against the baseline.")
+@click.option("--min-speedup", type=click.FloatRange(0), metavar="X", help="Required gain, by the lower end.")
 @click.option("--min-tokens-per-second", type=click.FloatRange(0), metavar="X", help="Required speed.")
 @click.option("--near-tie", type=click.FloatRange(0), metavar="NATS", help="Gap of a harmless difference. [0.1]")
 @click.option("--thresholds", type=FILE, metavar="FILE", help="Thresholds as JSON or TOML; options win.")
@@ -106,6 +109,8 @@ def _options(given: dict[str, Any]) -> Options:
         context=given["ctx_size"],
         long_context=given["long_context"],
         quick=given["quick"],
+        rounds=given["rounds"],
+        keep_going=given["keep_going"],
         sampled=not given["no_sampled"],
         thinking=given["thinking"],
         temperature=given["temperature"],

@@ -6,10 +6,10 @@ Known forms of the acceptance line (``print_timing``), newest first::
     draft acceptance rate = 0.57576 (   19 accepted /    33 generated)
 
 At verbosity 4 and above, builds since 2026 add the rates by block position and, over all requests so far,
-the number of drafts::
+the number of drafts and the milliseconds spent drafting (b, g, a: begin, generate, accept)::
 
          acc per pos = (0.952, 0.714, 0.619)
-    statistics     draft-dflash: #calls(b,g,a) =    1     21     21, #gen drafts =     21, ...
+    statistics     draft-dflash: #calls(b,g,a) =    1     21     21, ..., dur(b,g,a) = 0.0, 15.4, 0.0 ms
 
 At verbosity 5 the candidates of every draft stand in the log too.
 """
@@ -26,7 +26,9 @@ ACCEPTANCE = re.compile(
 )
 POSITIONS = re.compile(r"acc per pos = \((?P<rates>[\d., ]*)\)")
 DRAFTS = re.compile(r"statistics +\S+ *#calls\(b,g,a\) *= *\d+ +\d+ +(?P<accepts>\d+)")
-FINISHED = re.compile(r"stop processing|all slots are idle")
+DRAFTING = re.compile(r"dur\(b,g,a\) *= *[\d.]+ *, *(?P<ms>[\d.]+) *, *[\d.]+ *ms")
+FINISHED = re.compile(r"stop processing")
+IDLE = re.compile(r"all slots are idle")  # the last line of a request, where a build writes it
 BUILD = re.compile(r"print_info: (?P<build>build[^\n]*)|^build: (?P<old>[^\n]*)", re.MULTILINE)
 
 RATE_DIGITS = 0.0005  # rates are printed with three decimals
@@ -34,24 +36,28 @@ RATE_DIGITS = 0.0005  # rates are printed with three decimals
 
 @dataclass(frozen=True)
 class LoggedStats:
-    """What the log says of one request; ``total_accepts`` counts drafts verified since the start."""
+    """What the log says of one request; ``total_accepts`` counts drafts verified since the start,
+    ``total_draft_ms`` is the time that drafting took since then."""
 
     drafted: int = 0
     accepted: int = 0
     mean_length: float | None = None
     position_rates: tuple[float, ...] = ()
     total_accepts: int | None = None
+    total_draft_ms: float | None = None
 
 
 def parse_request(log: str) -> LoggedStats:
     """Read the part of a log that belongs to one request; all zero when nothing was drafted."""
     line, rates, drafts = ACCEPTANCE.search(log), POSITIONS.search(log), DRAFTS.search(log)
+    spent = DRAFTING.search(log)
     return LoggedStats(
         drafted=int(line["drafted"]) if line else 0,
         accepted=int(line["accepted"]) if line else 0,
         mean_length=float(line["mean"]) if line and line["mean"] else None,
         position_rates=tuple(float(r) for r in rates["rates"].split(",") if r.strip()) if rates else (),
         total_accepts=int(drafts["accepts"]) if drafts else None,
+        total_draft_ms=float(spent["ms"]) if spent else None,
     )
 
 

@@ -18,6 +18,7 @@ from dflash_convert.engine.trace import EngineInfo, Launch, Request, Trace
 
 POLL = 0.02
 LOG_PATIENCE = 5.0  # seconds the log of a finished request may lag behind its reply
+IDLE_PATIENCE = 0.5  # and its last line behind the one before
 LAST_WORDS = 10.0  # seconds a dying engine has to finish dying
 SHORT = 60.0
 
@@ -34,6 +35,7 @@ class Session:
         self._client = client
         self._requests = 0
         self._accepts: int | None = 0
+        self._draft_ms: float | None = 0.0
 
     def complete(self, request: Request) -> Trace:
         """Run one request to its end; nothing of an earlier request is reused."""
@@ -115,12 +117,17 @@ class Session:
             raise EngineRunError(REQUEST, text, tip=tip, log=self.log()) from None
 
     def _request_log(self, start: int) -> str:
-        """The log from byte ``start`` on, once the engine has said that the request is over."""
-        deadline = time.monotonic() + LOG_PATIENCE
+        """The log from byte ``start`` on, once the engine has said that the request is over.
+
+        The log is written behind the reply: what is not waited for here would be read as the next request's.
+        """
+        deadline, finished = time.monotonic() + LOG_PATIENCE, False
         while True:
-            text = self._process.log(start)
-            if logs.FINISHED.search(text) or time.monotonic() > deadline:
+            text, now = self._process.log(start), time.monotonic()
+            if logs.IDLE.search(text) or now > deadline:
                 return text
+            if not finished and logs.FINISHED.search(text):
+                finished, deadline = True, now + IDLE_PATIENCE
             time.sleep(POLL / 4)
 
     def _trace(self, reply: Any, log: str) -> Trace:
@@ -131,6 +138,8 @@ class Session:
             accepted = int(timings.get("draft_n_accepted", stats.accepted))
             steps = logs.steps_of(stats, self._accepts, accepted) if drafted else 0
             self._accepts = stats.total_accepts if drafted else self._accepts
+            now, before = stats.total_draft_ms, self._draft_ms
+            self._draft_ms = now if drafted else before
             return Trace(
                 prompt_tokens=int(reply["tokens_evaluated"]),
                 tokens=tuple(int(t) for t in reply.get("tokens", ())),
@@ -143,6 +152,7 @@ class Session:
                 steps=steps,
                 accepted_per_position=logs.position_counts(stats.position_rates, steps, accepted),
                 stop=str(reply.get("stop_type", "")),
+                draft_ms=now - before if drafted and now is not None and before is not None else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             text = f"llama.cpp sent a reply without a usable field {error}"

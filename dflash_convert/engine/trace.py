@@ -65,7 +65,8 @@ class Trace:
 
     ``tokens`` are the generated ids (empty when the engine does not return them); times in milliseconds;
     ``steps`` counts the verification steps that had a draft; ``accepted_per_position[i]`` of those steps kept
-    the draft at block position i + 1. Both come from the engine's log and are None when it does not tell.
+    the draft at block position i + 1; ``draft_ms`` is the part of ``generation_ms`` that the drafter took. These
+    come from the engine's log and are None when it does not tell.
     """
 
     prompt_tokens: int
@@ -79,6 +80,7 @@ class Trace:
     steps: int | None = None
     accepted_per_position: tuple[int, ...] | None = None
     stop: str = ""
+    draft_ms: float | None = None
 
     @property
     def acceptance(self) -> float:

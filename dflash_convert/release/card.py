@@ -53,9 +53,9 @@ def _introduction(document: Mapping[str, Any]) -> str:
     drafts = f" that drafts blocks of {block} tokens" if block else ""
     return (
         f"A {document['family']} drafter for llama.cpp{drafts}, made from {_model(document['drafter'])}.\n\n"
-        f"**It is for {target} and no other model.** It speeds that target up and cannot answer by itself. With "
-        "another target, even a fine-tune of the same one, the text stays right and the speed is lost, and nothing "
-        "in the text tells.\n\n"
+        f"**It is for {target} and no other model.** It drafts for that target and cannot answer by itself. With "
+        "another target, even a fine-tune of the same one, the text stays right and no draft is of use, and "
+        "nothing in the text tells.\n\n"
         "llama.cpp's `llama-server` and `llama-cli` run the pair, if their `--help` lists "
         f"`{document['spec_type']}` under `--spec-type`. Programs that list every GGUF as a chat model should skip "
         "these files."

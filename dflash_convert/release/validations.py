@@ -72,7 +72,7 @@ def summary(name: str, report: ValidationResult) -> dict[str, Any]:
         "accepted": total.accepted,
         "acceptance": total.acceptance,
         "mean_length": total.mean_length,
-        "identical": total.identical,
+        "identical": total.identical and all(run.total.identical is not False for run in report.runs),
         "prompts": len(report.prompts),
         "engine": f"{report.engine.kind} {report.engine.build}".strip(),
         "target": {"name": Path(target.path).name, "size": target.size, "sha256": list(target.sha256)},

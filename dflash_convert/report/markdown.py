@@ -10,7 +10,10 @@ from typing import Any
 
 from dflash_convert.report.extras import Extras
 from dflash_convert.report.markup import DASH, number, percent
+from dflash_convert.validation.gain import describe
 from dflash_convert.validation.result import ValidationResult
+from dflash_convert.validation.table import sweep_claim
+from dflash_convert.validation.verdict import texts
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~])")
 
@@ -59,16 +62,16 @@ def render(result: ValidationResult, extras: Extras | None = None) -> str:
 def _summary(result: ValidationResult) -> str:
     total, settings = result.total, result.settings
     drafter, target = PurePath(result.drafter.path).name, PurePath(result.target.path).name
+    gain = "" if result.speed is None else f", here {describe(result.gain, result.speed)}"
     lines = [
-        f"**{escape(result.verdict)}**: {escape(drafter)} with {escape(target)}, n-max {settings.n_max}, "
+        f"**{escape(result.verdict)}**{escape(gain)}: {escape(drafter)} with {escape(target)}, n-max {settings.n_max}, "
         f"{escape(result.engine.name)}, {escape(settings.started_at)}"
     ]
     if total.drafted:
         text = f"{total.accepted:,} of {total.drafted:,} drafts accepted ({percent(total.acceptance)}), "
         text += f"mean accepted length {total.mean_length:.2f}"
-        if total.speedup is not None:
-            text += f", {total.speedup:.2f} × the speed without the drafter"
-        lines.append(text + ".")
+        same = texts(result.prompts, result.runs)
+        lines.append(text + ("." if same is None else f"; greedy text {same}."))
     lines += [f"- {escape(reason)}" for reason in (*result.reasons, *result.warnings)]
     return "\n\n".join(lines[:2]) + ("\n\n" + "\n".join(lines[2:]) if lines[2:] else "")
 
@@ -80,7 +83,7 @@ def _sweep(result: ValidationResult) -> str:
         (p.n_max, percent(p.acceptance), number(p.mean_length), number(p.tokens_per_second, 1), number(p.speedup))
         for p in result.sweep.points
     ]
-    advice = f"Fastest here: n-max {result.sweep.recommended}."
+    advice = f"Recommended here: n-max {result.sweep.recommended}; {sweep_claim(result.sweep)}."
     return advice + "\n\n" + table(("n-max", "acceptance", "mean length", "tok/s", "speed"), rows)
 
 

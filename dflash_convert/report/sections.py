@@ -5,41 +5,58 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
+from dflash_convert.measure.speed import DISTURBED, FASTER, NO_GAIN, NOT_MEASURED, SLOWER
 from dflash_convert.report.charts import Bar, bars, columns
 from dflash_convert.report.extras import Extras
 from dflash_convert.report.markup import facts, number, percent, section, size, table, tag, text
-from dflash_convert.validation.result import Figures, FileFacts, PromptResult, ValidationResult
+from dflash_convert.validation.result import HEALTHY, FileFacts, PromptResult, ValidationResult
+from dflash_convert.validation.table import gain_lines, sweep_claim
+from dflash_convert.validation.verdict import texts
 
 EXCERPT = 400  # characters of a prompt
 
 
 def header(result: ValidationResult) -> str:
     names = f"{PurePath(result.drafter.path).name} with {PurePath(result.target.path).name}"
-    verdict = tag("span", text(result.verdict.replace("-", " ")), class_=f"verdict {result.verdict}")
     reasons = "".join(tag("li", text(reason)) for reason in result.reasons)
     warnings = "".join(tag("li", text(f"Warning: {warning}")) for warning in (*result.warnings, *result.retries))
     when = f"{result.settings.started_at}, {result.engine.name}"
-    parts = [tag("h1", text(names)), tag("p", verdict), tag("p", text(when), class_="soft")]
+    parts = [tag("h1", text(names)), tag("p", badges(result)), tag("p", text(when), class_="soft")]
+    parts += [tag("p", text(line.strip())) for line in gain_lines(result)]
     if reasons or warnings:
         parts.append(tag("ul", reasons + warnings))
     if result.failure:
         parts.append(tag("p", text(result.failure.message)))
         parts.append(tag("p", text(result.failure.tip)) if result.failure.tip else "")
         parts.append(tag("details", tag("summary", "End of the engine's log") + tag("pre", text(result.failure.log))))
-    return tag("header", "".join(parts) + tiles(result.total))
+    return tag("header", "".join(parts) + tiles(result))
 
 
-def tiles(total: Figures) -> str:
+def badges(result: ValidationResult) -> str:
+    """Both verdicts. A healthy pair is green only where nothing speaks against using it here."""
+    pair = result.verdict
+    good = pair != HEALTHY or result.gain in (FASTER, NOT_MEASURED)
+    first = tag("span", text(pair.replace("-", " ")), class_=f"verdict {pair if good else 'plain'}")
+    if result.speed is None:
+        return first
+    words = {FASTER: "faster here", SLOWER: "slower here", NO_GAIN: "no gain here", DISTURBED: "speed disturbed"}
+    second = words.get(result.gain, "speed not measured")
+    return f"{first} " + tag("span", text(second), class_=f"verdict {result.gain.replace(' ', '-')}")
+
+
+def tiles(result: ValidationResult) -> str:
+    total, speed = result.total, result.speed
     if not total.drafted and not total.generated:
         return ""
-    same = {True: "identical", False: "differs", None: None}[total.identical]
     values = [
         ("drafts accepted", percent(total.acceptance)),
         ("mean accepted length", number(total.mean_length)),
-        ("against no drafter", None if total.speedup is None else f"{total.speedup:.2f} ×"),
-        ("tokens per second", number(total.tokens_per_second, 1)),
-        ("greedy text", same),
+        ("greedy text, all runs", texts(result.prompts, result.runs)),
     ]
+    if speed and speed.speedup is not None:
+        spread = f"{number(speed.low)} to {number(speed.high)}"
+        values.insert(2, (f"against no drafter ({spread})", f"{speed.speedup:.2f} ×"))
+        values.insert(3, ("tokens per second", number(speed.tokens_per_second, 1)))
     shown = [tag("div", tag("b", text(value)) + text(name), class_="tile") for name, value in values if value]
     return tag("div", "".join(shown), class_="tiles")
 
@@ -142,8 +159,8 @@ def speed(result: ValidationResult) -> str:
             if figures.baseline_tokens_per_second:
                 base = figures.baseline_tokens_per_second
                 items.append(Bar(name, base, number(base, 0) or "", 1))
-    chart = bars("Tokens per second", items, series=("with the drafter", "without"))
-    head = ("run", "n-max", "context", "temperature", "acceptance", "mean length", "tok/s", "without", "speed")
+    chart = bars("Tokens per second, one pass of each run", items, series=("with the drafter", "without"))
+    head = ("run", "n-max", "context", "temperature", "acceptance", "mean length", "tok/s", "without", "text")
     rows = [
         (
             run.label + {True: ", thinking", False: ", no thinking", None: ""}[run.thinking],
@@ -154,11 +171,35 @@ def speed(result: ValidationResult) -> str:
             number(run.total.mean_length),
             number(run.total.tokens_per_second, 1),
             number(run.total.baseline_tokens_per_second, 1),
-            None if run.total.speedup is None else f"{run.total.speedup:.2f} ×",
+            texts(run.prompts, ()),
         )
         for run in result.runs
     ]
-    return section("Speed", chart, table(head, rows, "Other runs", numbers=1) if rows else "")
+    others = table(head, rows, "Other runs", numbers=1) if rows else ""
+    return section("Speed", _measured(result), chart, others)
+
+
+def _measured(result: ValidationResult) -> str:
+    """The rounds and costs behind the verdict on the gain."""
+    speed = result.speed
+    if speed is None or not speed.passes:
+        return ""
+    rows = [
+        (f"round {i}", number(one.tokens_per_second, 1), number(one.baseline_tokens_per_second, 1))
+        for i, one in enumerate(speed.passes, 1)
+    ]
+    costs = [
+        ("a token of the target alone", _ms(speed.target_ms)),
+        ("a step of drafting and verifying", _ms(speed.step_ms)),
+        ("the drafter's part of a step", _ms(speed.draft_ms)),
+        ("tokens a step yields", number(speed.limit)),
+    ]
+    caption = f"Tokens per second of {speed.prompts} prompts, without and with the drafter in turn"
+    return table(("round", "with", "without"), rows, caption, numbers=1) + facts(costs, "What a step costs")
+
+
+def _ms(value: float | None) -> str | None:
+    return None if value is None else f"{value:.3g} ms"
 
 
 def _label(label: str, n_max: int) -> str:
@@ -169,14 +210,11 @@ def sweep(result: ValidationResult) -> str:
     found = result.sweep
     if found is None:
         return ""
-    pays = (
-        "which beats running without the drafter" if found.pays else "which does not beat running without the drafter"
-    )
-    advice = tag("p", text(f"Fastest here: n-max {found.recommended}, {pays}."))
+    advice = tag("p", text(f"Recommended here: n-max {found.recommended}; {sweep_claim(found)}."))
     rates = [Bar(f"n-max {p.n_max}", p.tokens_per_second, number(p.tokens_per_second, 0) or "") for p in found.points]
     kept = [Bar(f"n-max {p.n_max}", p.acceptance, percent(p.acceptance, 0) or "") for p in found.points]
     charts = bars("Tokens per second by n-max", rates) + bars("Acceptance by n-max", kept, top=1.0)
-    head = ("n-max", "acceptance", "mean length", "tok/s", "speed")
+    head = ("n-max", "acceptance", "mean length", "tok/s", "speed", "spread")
     rows = [
         (
             p.n_max,
@@ -184,6 +222,7 @@ def sweep(result: ValidationResult) -> str:
             number(p.mean_length),
             number(p.tokens_per_second, 1),
             None if p.speedup is None else f"{p.speedup:.2f} ×",
+            None if p.low is None else f"{number(p.low)} to {number(p.high)}",
         )
         for p in found.points
     ]

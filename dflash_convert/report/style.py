@@ -16,7 +16,8 @@ p { margin: .4rem 0; } ul { margin: .4rem 0; padding-left: 1.25rem; }
 .soft, caption, figcaption { color: var(--soft); font-size: .87rem; }
 .verdict { display: inline-block; padding: .1rem .7rem; border-radius: 1rem; border: 2px solid currentColor;
   font-weight: 650; margin: .3rem 0; }
-.healthy { color: var(--good); } .weak { color: var(--warn); } .broken, .engine-failure { color: var(--bad); }
+.healthy, .faster { color: var(--good); } .weak, .no-gain, .disturbed { color: var(--warn); }
+.broken, .engine-failure, .slower { color: var(--bad); } .plain, .not-measured { color: var(--soft); }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .75rem; margin: 1rem 0; }
 .tile { background: var(--panel); border: 1px solid var(--line); border-radius: .5rem; padding: .6rem .8rem; }
 .tile b { display: block; font-size: 1.35rem; font-weight: 650; font-variant-numeric: tabular-nums; }

@@ -26,7 +26,8 @@ class Options:
     """A validation as asked for. Contexts in tokens, timeouts in seconds.
 
     ``n_max`` empty means the largest useful value, with a sweep of 4, 8 and 15 behind it; ``quick`` leaves
-    everything but the main run away. ``long_context`` 0 skips the long run.
+    everything but the main run away. ``long_context`` 0 skips the long run. ``rounds`` None means three, or one for
+    ``quick``; ``keep_going`` runs the rest behind a main run that shows the pair to be broken.
     """
 
     drafter: Path
@@ -38,6 +39,8 @@ class Options:
     context: int = CONTEXT
     long_context: int = LONG_CONTEXT
     quick: bool = False
+    rounds: int | None = None
+    keep_going: bool = False
     sampled: bool = True
     thinking: str = "both"
     temperature: float = 1.0

@@ -3,14 +3,17 @@
 The document (``validate --json``)::
 
     {"schema": 1, "kind": "validation", "verdict": "healthy", "exit_code": 0, "reasons": [...], "warnings": [...],
-     "failure": null, "engine": {...}, "drafter": {...}, "target": {...}, "thresholds": {...}, "settings": {...},
+     "gain": "faster", "speed": {...} or null, "stopped_early": false, "failure": null, "engine": {...},
+     "drafter": {...}, "target": {...}, "thresholds": {...}, "settings": {...},
      "total": FIGURES, "prompts": [FIGURES + text of the prompt and of both runs, ...],
      "runs": [{"label", "n_max", "thinking", "context", "temperature", "total": FIGURES, "prompts": [...]}, ...],
      "sweep": {...} or null, "reference": {...} or null, "retries": [...]}
 
-``total`` and ``prompts`` hold the main run: every prompt once, in file order, greedy, with the first n-max.
-Warm-up, sampled runs, the other thinking mode, the long context and the sweep are under ``runs``. Acceptance is a
-fraction (0.481), times are milliseconds, rates tokens per second; None (null) means not measured.
+``verdict`` judges the pair (acceptance, text), ``gain`` what it is worth on this machine, with the figures of
+:class:`~dflash_convert.validation.gain.SpeedReport` in ``speed``. ``total`` and ``prompts`` hold the main run: every
+prompt once, in file order, greedy, with the first n-max. Repeated rounds never enter them. Warm-up, sampled runs, the
+other thinking mode, the long context and the sweep are under ``runs``. Acceptance is a fraction (0.481), times are
+milliseconds, rates tokens per second; None (null) means not measured.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from typing import Any, Literal, TypeVar
 
 from dflash_convert.engine.trace import EngineInfo, Trace, mean_length, rate, sum_positions
 from dflash_convert.errors import ConfigError, EngineError, ValidationError
+from dflash_convert.measure.speed import NOT_MEASURED, Gain
+from dflash_convert.validation.gain import SpeedReport
 
 SCHEMA = 1
 KIND = "validation"
@@ -43,7 +48,8 @@ class Figures:
 
     ``mean_length`` is the tokens that one verification step yields (1 = no draft was of use);
     ``acceptance_by_position[i]`` the share of steps that kept the draft at block position i + 1; ``identical``
-    whether the greedy text is the same without the drafter (None for sampled runs).
+    whether the greedy text is the same without the drafter (None for sampled runs). The rates are those of one
+    pass; ``speedup`` is given only where it was measured in repeated rounds, else None.
     """
 
     prompt_tokens: int
@@ -116,20 +122,29 @@ class RunResult:
 
 @dataclass(frozen=True)
 class SweepPoint:
+    """One n-max; ``speedup`` with its spread ``low`` to ``high`` from repeated rounds, else None."""
+
     n_max: int
     acceptance: float
     mean_length: float
     tokens_per_second: float
     speedup: float | None
+    low: float | None = None
+    high: float | None = None
+    gain: Gain = NOT_MEASURED
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The n-max values tried, and the fastest: ``pays`` says whether it beats running without the drafter."""
+    """The n-max values tried on the same ``prompts`` requests, and the one to use: the smallest of those within 2 %
+    of the fastest. ``pays``: it is faster than no drafter; ``clear``: it beats every other n-max beyond noise
+    (both None where that was not measured)."""
 
     points: tuple[SweepPoint, ...]
     recommended: int
-    pays: bool
+    pays: bool | None
+    clear: bool | None = None
+    prompts: int = 0
 
 
 @dataclass(frozen=True)
@@ -196,6 +211,7 @@ class Settings:
     draft_cache_type: str
     started_at: str
     seconds: float
+    rounds: int = 1
 
 
 @dataclass(frozen=True)
@@ -225,7 +241,11 @@ class ReferenceComparison:
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """Everything a validation found. ``exit_code`` is what the command ends with."""
+    """Everything a validation found. ``exit_code`` is what the command ends with.
+
+    ``verdict`` is about the pair, ``gain`` about its worth on this machine, with the figures in ``speed``;
+    ``stopped_early``: the main run showed the pair to be broken and nothing else was run.
+    """
 
     verdict: Verdict
     reasons: tuple[str, ...]
@@ -243,6 +263,9 @@ class ValidationResult:
     reference: ReferenceComparison | None = None
     failure: Failure | None = None
     retries: tuple[str, ...] = ()
+    gain: Gain = NOT_MEASURED
+    speed: SpeedReport | None = None
+    stopped_early: bool = False
     schema: int = field(default=SCHEMA)
 
     def raise_for_status(self) -> None:
@@ -250,7 +273,9 @@ class ValidationResult:
         if self.failure:
             raise EngineError(self.failure.message, tip=self.failure.tip)
         if self.exit_code:
-            raise ValidationError(f"the pair is {self.verdict}: {'; '.join(self.reasons)}")
+            missed = self.verdict == HEALTHY  # the pair is well, a requirement of its speed is missed
+            subject = "a requirement is missed" if missed else f"the pair is {self.verdict}"
+            raise ValidationError(f"{subject}: {'; '.join(self.reasons)}")
 
     def to_json(self) -> dict[str, Any]:
         """The document of this module's docstring: plain dicts, lists and numbers."""
@@ -295,7 +320,7 @@ def figures(
         prompt_tokens_per_second=round(rate(prompt_tokens, prompt_ms), 2),
         tokens_per_second=round(speed, 2),
         baseline_tokens_per_second=None if base is None else round(base, 2),
-        speedup=round(speed / base, 4) if base else None,
+        speedup=None,
         drafted=drafted,
         accepted=accepted,
         steps=steps,

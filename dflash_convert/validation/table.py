@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dflash_convert.validation.result import Figures, RunResult, ValidationResult
+from dflash_convert.validation import gain
+from dflash_convert.validation.result import Figures, RunResult, Sweep, ValidationResult
 
 HEAD = (
     *("prompt", "prompt ms", "tokens", "tok/s", "gen ms", "tokens", "tok/s"),
     *("accepted", "drafted", "acceptance", "mean len", "baseline tok/s", "same text"),
 )
-RUNS_HEAD = ("run", "n-max", "thinking", "context", "accepted", "drafted", "acceptance", "mean len", "tok/s", "speedup")
+RUNS_HEAD = (
+    *("run", "n-max", "thinking", "context", "accepted", "drafted", "acceptance", "mean len", "tok/s"),
+    *("baseline tok/s", "same text"),
+)
 NAME_WIDTH = 32
 NONE = "-"
 
@@ -30,12 +34,24 @@ def render(result: ValidationResult) -> str:
         if result.reference:
             parts.append(_reference_text(result))
     parts += [f"warning: {text}" for text in result.warnings]
-    parts.append(verdict_line(result))
+    parts.append("\n".join([verdict_line(result), *gain_lines(result)]))
     return "\n\n".join(parts)
 
 
 def verdict_line(result: ValidationResult) -> str:
     return f"verdict: {result.verdict.replace('-', ' ')} ({'; '.join(result.reasons)})"
+
+
+def gain_lines(result: ValidationResult) -> list[str]:
+    """The second verdict, why, and what to try; nothing when the engine failed."""
+    if result.speed is None:
+        return []
+    lines = [f"gain here: {gain.describe(result.gain, result.speed)}"]
+    if result.speed.reason:
+        lines.append(f"  why: {result.speed.reason}")
+    if result.speed.advice:
+        lines.append(f"  try: {result.speed.advice}")
+    return lines
 
 
 def prompt_table(result: ValidationResult) -> str:
@@ -56,7 +72,6 @@ def _identity(result: ValidationResult) -> str:
 
 
 def _row(name: str, f: Figures) -> tuple[str, ...]:
-    same = NONE if f.identical is None else ("yes" if f.identical else "NO")
     return (
         name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 1] + "…",
         f"{f.prompt_ms:,.0f}",
@@ -70,8 +85,12 @@ def _row(name: str, f: Figures) -> tuple[str, ...]:
         f"{100 * f.acceptance:.2f} %",
         f"{f.mean_length:.2f}",
         NONE if f.baseline_tokens_per_second is None else f"{f.baseline_tokens_per_second:.2f}",
-        same,
+        _same(f),
     )
+
+
+def _same(f: Figures) -> str:
+    return NONE if f.identical is None else ("yes" if f.identical else "NO")
 
 
 def _runs_table(runs: Sequence[RunResult]) -> str:
@@ -80,11 +99,10 @@ def _runs_table(runs: Sequence[RunResult]) -> str:
         label = run.label if not run.temperature else f"{run.label}, temperature {run.temperature:g}"
         thinking = NONE if run.thinking is None else ("on" if run.thinking else "off")
         t = run.total
-        speedup = NONE if t.speedup is None else f"{t.speedup:.2f} x"
+        base = NONE if t.baseline_tokens_per_second is None else f"{t.baseline_tokens_per_second:.2f}"
         counts = (f"{t.accepted:,}", f"{t.drafted:,}", f"{100 * t.acceptance:.2f} %", f"{t.mean_length:.2f}")
-        rows.append(
-            (label, str(run.n_max), thinking, f"{run.context:,}", *counts, f"{t.tokens_per_second:.2f}", speedup)
-        )
+        speeds = (f"{t.tokens_per_second:.2f}", base)
+        rows.append((label, str(run.n_max), thinking, f"{run.context:,}", *counts, *speeds, _same(t)))
     return table(RUNS_HEAD, rows)
 
 
@@ -93,8 +111,15 @@ def _sweep_text(result: ValidationResult) -> str:
     if sweep is None:
         return ""
     tried = ", ".join(f"{p.n_max}: {p.tokens_per_second:.2f} tok/s" for p in sweep.points)
-    end = "" if sweep.pays else "; on this machine none is faster than running without the drafter"
-    return f"recommended: --spec-draft-n-max {sweep.recommended} (tried {tried}){end}"
+    return f"recommended: --spec-draft-n-max {sweep.recommended} (tried {tried}); {sweep_claim(sweep)}"
+
+
+def sweep_claim(sweep: Sweep) -> str:
+    """What the sweep shows of its recommendation, and no more."""
+    if sweep.pays is None:
+        return "not measured well enough to compare it with no drafter"
+    first = "faster than no drafter" if sweep.pays else "not faster than no drafter"
+    return first + ("" if sweep.clear else ", the others within noise")
 
 
 def _reference_text(result: ValidationResult) -> str:

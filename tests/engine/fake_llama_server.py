@@ -11,8 +11,14 @@ outdated          --help lists no draft-dflash
 crash-second      segmentation fault in the second request
 assert            a failed assertion while loading the drafter
 differs           the drafter changes the text
+differs-long      the same, behind a long prompt only
+loses-long        no draft is accepted behind a long prompt
+hopeless          drafts are made, and none is accepted
+slower            drafting takes 2.5 times as long as not drafting
+impossible        drafting is ten times faster, with three tokens a step
 hang              the third request is never answered
 never-ready       the port opens, the model never loads
+late-log          what the log says of a request comes behind its reply
 stubborn          as normal, but it ignores SIGTERM
 """
 
@@ -37,9 +43,28 @@ ASSERT = (
 )
 
 
+LONG = 400  # characters or tokens of a prompt
+
+
+BUSY = threading.Lock()
+LATE: list[str] | None = None  # lines that wait for the reply, where the mode holds them back
+
+
 def log(text: str) -> None:
+    if LATE is not None:
+        LATE.append(text)
+        return
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
+
+
+def catch_up() -> None:
+    """The held back lines, in three portions."""
+    global LATE
+    lines, LATE = LATE or [], None
+    for portion in (lines[:-2], lines[-2:-1], lines[-1:]):
+        time.sleep(0.03)
+        log("\n".join(portion))
 
 
 class Server:
@@ -50,6 +75,7 @@ class Server:
         self.n_max = int(self.options.get("--spec-draft-n-max", "0"))
         self.requests = 0
         self.verified = 0
+        self.drafting = 0.0
 
     def load(self) -> None:
         log("build: 4242 (abc1234) with a compiler for a machine")
@@ -81,10 +107,11 @@ class Server:
         count = body["n_predict"]
         first = sum(str(body["prompt"]).encode()) % 1000
         tokens = [first + i for i in range(count)]
-        if self.mode == "differs" and self.drafter:
+        long = len(body["prompt"]) > LONG
+        if self.drafter and (self.mode == "differs" or (self.mode == "differs-long" and long)):
             tokens[count // 2 :] = [9999] * (count - count // 2)
         timings: dict[str, Any] = {"predicted_n": count, "predicted_ms": 40.0 * count, "prompt_ms": 5.0}
-        self.report(count, timings)
+        self.report(count, timings, kept=0 if self.mode == "hopeless" or (self.mode == "loses-long" and long) else 2)
         reply = {
             "content": "".join(f"<{t}>" for t in tokens),
             "tokens": tokens,
@@ -97,14 +124,16 @@ class Server:
         log("srv  update_slots: all slots are idle")
         return reply
 
-    def report(self, count: int, timings: dict[str, Any]) -> None:
-        """Steps of n_max drafts of which two are accepted each, at the first two block positions."""
+    def report(self, count: int, timings: dict[str, Any], kept: int) -> None:
+        """Steps of n_max drafts of which the first ``kept`` are accepted; half of a step's time goes into drafting."""
         log("slot print_timing: id  0 | task 0 |        eval time =  1.00 ms")
         if not self.drafter or self.mode == "zero-drafts":
             return
-        steps = max((count - 1) // 3, 1)
-        drafted, accepted = steps * self.n_max, steps * min(2, self.n_max)
-        timings["predicted_ms"] /= 2
+        kept = min(kept, self.n_max)
+        steps = max((count - 1) // (kept + 1), 1)
+        drafted, accepted = steps * self.n_max, steps * kept
+        timings["predicted_ms"] *= {"slower": 2.5, "impossible": 0.1}.get(self.mode, 0.5)
+        self.drafting += timings["predicted_ms"] / 2
         line = f"( {accepted:5d} accepted / {drafted:5d} generated)"
         if self.mode == "old-log":
             log(f"slot print_timing: id  0 | task 0 | draft acceptance rate = {accepted / drafted:0.5f} {line}")
@@ -113,10 +142,11 @@ class Server:
         timings |= {"draft_n": drafted, "draft_n_accepted": accepted}
         mean = 1 + accepted / steps
         log(f"0.1 I slot print_timing: id  0 | task 0 | draft acceptance = 0.5 {line}, mean len = {mean:5.2f}")
-        rates = ", ".join("1.000" if i < 2 else "0.000" for i in range(self.n_max))
+        rates = ", ".join("1.000" if i < kept else "0.000" for i in range(self.n_max))
         log(f"0.1 I slot print_timing: id  0 | task 0 |      acc per pos = ({rates})")
         calls = f"#calls(b,g,a) = {self.requests:4d} {self.verified:6d} {self.verified:6d}"
-        log(f"0.1 I spec common_specu: statistics     draft-dflash: {calls}, #gen drafts = {self.verified:6d}")
+        spent = f"dur(b,g,a) = 0.001, {self.drafting:.3f}, 0.001 ms"
+        log(f"0.1 I spec common_specu: statistics     draft-dflash: {calls}, #gen drafts = {self.verified:6d}, {spent}")
 
 
 def handler(server: Server) -> type[BaseHTTPRequestHandler]:
@@ -131,7 +161,7 @@ def handler(server: Server) -> type[BaseHTTPRequestHandler]:
                 return
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if self.path == "/completion":
-                self.send(server.complete(body))
+                self.complete(body)
             elif self.path == "/tokenize":
                 self.send({"tokens": list(body["content"].encode())})
             elif self.path == "/detokenize":
@@ -142,6 +172,16 @@ def handler(server: Server) -> type[BaseHTTPRequestHandler]:
                 self.send({"prompt": "".join(m["content"] for m in body["messages"]) + end})
             else:
                 self.send({"error": {"message": f"no {self.path} here"}}, 404)
+
+        def complete(self, body: dict[str, Any]) -> None:
+            global LATE
+            if server.mode != "late-log":
+                self.send(server.complete(body))
+                return
+            with BUSY:  # an engine does one thing after the other, and its log keeps their order
+                LATE = []
+                self.send(server.complete(body))
+                catch_up()
 
         def send(self, reply: dict[str, Any], status: int = 200) -> None:
             data = json.dumps(reply).encode()

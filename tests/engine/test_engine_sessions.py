@@ -48,6 +48,14 @@ def test_normal_run(fake_server: Fake) -> None:
     assert traces[0].text != traces[1].text
 
 
+def test_a_log_that_lags_behind_is_read_as_its_own_request(fake_server: Fake) -> None:
+    """On a busy machine: steps of one request counted for the next gave a mean length of 2.72 in place of 4.5."""
+    with start(server(fake_server("late-log")), LAUNCH) as session:
+        traces = [session.complete(Request("x", count)) for count in (31, 61, 31, 91)]
+    assert [(t.steps, t.mean_length) for t in traces] == [(10, 3), (20, 3), (10, 3), (30, 3)]
+    assert all(t.accepted_per_position == (t.steps, t.steps, 0, 0) for t in traces)
+
+
 def test_command_line(fake_server: Fake) -> None:
     launch = Launch(
         *(Path("t.gguf"), Path("d.gguf"), "draft-dflash", 4, 1024),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dflash_convert.engine.trace import EngineInfo
 from dflash_convert.pairing.finding import error
 from dflash_convert.report.extras import Extras, TypeRow
+from dflash_convert.validation.gain import Round, SpeedReport
 from dflash_convert.validation.result import (
     Divergence,
     Figures,
@@ -32,7 +33,7 @@ def figures(acceptance: float = 0.481, speed: float = 91.5, base: float | None =
         prompt_tokens_per_second=53.72,
         tokens_per_second=speed,
         baseline_tokens_per_second=base,
-        speedup=None if base is None else round(speed / base, 4),
+        speedup=None,
         drafted=3244,
         accepted=1331,
         steps=811,
@@ -60,10 +61,31 @@ def prompt(name: str, acceptance: float, divergence: Divergence | None = None) -
     )
 
 
+SPEED = SpeedReport(
+    rounds=3,
+    prompts=2,
+    speedup=1.91,
+    low=1.85,
+    high=1.98,
+    tokens_per_second=91.5,
+    baseline_tokens_per_second=48.0,
+    limit=2.64,
+    passes=(Round(48.0, 91.5), Round(47.9, 91.7), Round(48.2, 91.4)),
+    target_ms=20.8,
+    step_ms=28.8,
+    draft_ms=5.1,
+    reason="a step takes 28.8 ms " + EVIL,
+    advice="nothing " + EVIL,
+)
+
+
 def result(name: str = EVIL) -> ValidationResult:
     main = (prompt("code 1", 0.62), prompt(EVIL, 0.25, Divergence(7, 31, EVIL, "b", 0.02, near_tie=True)))
     runs = (RunResult("sampled", 7, True, 4096, 1.0, figures(0.44, 80.0), ()),)
-    points = (SweepPoint(4, 0.57, 2.9, 97.0, 2.02), SweepPoint(15, 0.19, 3.1, 61.0, 1.27))
+    points = (
+        SweepPoint(4, 0.57, 2.9, 97.0, 2.02, 1.94, 2.1, "faster"),
+        SweepPoint(15, 0.19, 3.1, 61.0, 1.27, 1.2, 1.33, "faster"),
+    )
     return ValidationResult(
         verdict="healthy",
         reasons=("1331 of 3244 drafts accepted", EVIL),
@@ -99,7 +121,9 @@ def result(name: str = EVIL) -> ValidationResult:
         total=figures(),
         prompts=main,
         runs=runs,
-        sweep=Sweep(points, 4, pays=True),
+        gain="faster",
+        speed=SPEED,
+        sweep=Sweep(points, 4, pays=True, clear=True, prompts=6),
         reference=ReferenceComparison(
             "/refs/cuda.json", "b11549", 0.49, 0.009, 0.02, (), same_drafter=False, same_target=True, passed=True
         ),

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from report_results import EVIL, EXTRAS, POSITIONS, result
 
+from dflash_convert.measure.speed import Gain
 from dflash_convert.report.charts import Bar, bars, columns
 from dflash_convert.report.extras import Extras, gather
 from dflash_convert.report.html import render
-from dflash_convert.validation.result import Failure, ValidationResult, figures
+from dflash_convert.validation.gain import Round, SpeedReport
+from dflash_convert.validation.result import Divergence, Failure, ValidationResult, figures
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +37,64 @@ def test_every_part_is_there(tree: ET.Element) -> None:
     wanted = ["The pair", "Static check", "Acceptance", "Speed", "Draft length", "Tensors", "Thresholds"]
     assert headings == wanted
     everything = texts(tree)
-    for value in ("48.1 %", "2.64", "1.91 ×", "healthy", "Fastest here: n-max 4", "differs at token 7, near tie"):
+    for value in (
+        *("48.1 %", "2.64", "1.91 ×", "against no drafter (1.85 to 1.98)", "healthy", "faster here", "28.8 ms"),
+        *("Recommended here: n-max 4; faster than no drafter.", "differs at token 7, near tie"),
+        "identical but for 1 near tie",
+    ):
         assert value in everything, value
+
+
+def badges(page: str) -> dict[str, str]:
+    """Text and colour class of the verdicts."""
+    spans = [s for s in ET.fromstring(page).iter("span") if "verdict" in (s.get("class") or "")]
+    return {str(s.text): str(s.get("class")).removeprefix("verdict ") for s in spans}
+
+
+@pytest.mark.parametrize(
+    ("gain", "words"),
+    [("slower", "slower here"), ("no gain", "no gain here"), ("disturbed", "speed disturbed")],
+)
+def test_no_green_healthy_beside_a_pair_that_does_not_pay(gain: Gain, words: str) -> None:
+    page = render(dataclasses.replace(result("n"), gain=gain), Extras())
+    assert badges(page) == {"healthy": "plain", words: gain.replace(" ", "-")}
+    assert badges(render(result("n"), Extras())) == {"healthy": "healthy", "faster here": "faster"}
+
+
+def test_a_disturbed_run_shows_no_speed_up() -> None:
+    """As measured on a loaded machine: 29.96 times as fast with a mean length of 4.61."""
+    wrong = dataclasses.replace(
+        result("n").speed or SpeedReport(3, 2),
+        speedup=None,
+        low=None,
+        high=None,
+        tokens_per_second=None,
+        passes=(Round(3.1, 92.9),),
+        limit=4.61,
+        reason="more was measured",
+    )
+    everything = texts(ET.fromstring(render(dataclasses.replace(result("n"), gain="disturbed", speed=wrong), Extras())))
+    assert "against no drafter" not in everything.replace("faster than no drafter", "")
+    assert "29.9" not in everything
+    assert "more was measured" in everything
+
+
+def test_the_tile_tells_the_text_of_all_runs() -> None:
+    base = result("n")
+    same = dataclasses.replace(base.prompts[0], divergence=None)
+    other = dataclasses.replace(
+        same, divergence=Divergence(3, 9, "a", "b", 2.5), figures=dataclasses.replace(same.figures, identical=False)
+    )
+    long = dataclasses.replace(base.runs[0], label="long-context", temperature=0.0, prompts=(other,))
+    tile = "greedy text, all runs"
+
+    def shown(found: ValidationResult) -> str:
+        tiles = [t for t in ET.fromstring(render(found, Extras())).iter("div") if t.get("class") == "tile"]
+        return next("".join(t.itertext()) for t in tiles if tile in "".join(t.itertext()))
+
+    main = dataclasses.replace(base, prompts=(same,), runs=())
+    assert shown(main) == f"identical{tile}"
+    assert shown(dataclasses.replace(main, runs=(long,))) == f"1 of 2 differ{tile}"
 
 
 def test_nothing_is_loaded_from_anywhere(page: str, tree: ET.Element) -> None:

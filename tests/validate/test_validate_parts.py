@@ -71,13 +71,23 @@ class TestVerdict:
         assert judge(total, [row("one", real)], Thresholds()).exit_code == 6
         assert "of one differs from token 4 on: 'let'" in judge(total, [row("one", real)], Thresholds()).reasons[0]
         assert judge(total, [row("one", tie)], Thresholds()).verdict == "healthy"
-        assert "near tie" in warnings(total, [row("one", tie)], [])[0]
+        assert "near tie" in warnings([row("one", tie)], [])[0]
 
     def test_long_context_that_collapses(self) -> None:
         good, bad = figures([trace(100, 60, 20)]), figures([trace(100, 20, 20)])
         run = RunResult("long-context", 4, None, 8192, 0.0, bad, ())
-        assert warnings(good, [], [run]) == ("acceptance falls from 60.0 % to 20.0 % at 8192 tokens of context",)
-        assert warnings(bad, [], [dataclasses.replace(run, total=good)]) == ()
+        judged = judge(good, [], Thresholds(), runs=[run])
+        assert (judged.verdict, judged.exit_code) == ("weak", 0)
+        assert judged.reasons == ("acceptance falls from 60.0 % to 20.0 % at 8192 tokens of context",)
+        assert judge(good, [], Thresholds(), runs=[dataclasses.replace(run, total=good)]).verdict == "healthy"
+
+    def test_text_that_differs_in_another_run(self) -> None:
+        total = figures([trace(1807, 869, 264)])
+        found = row("two", Divergence(3, 9, "let", "var", gap=2.5))
+        long = RunResult("long-context", 7, None, 8192, 0.0, total, (found,))
+        judged = judge(total, [row("one")], Thresholds(), runs=[long])
+        assert (judged.verdict, judged.exit_code) == ("broken", 6)
+        assert "of two differs in the long-context run (n-max 7) from token 4 on" in judged.reasons[0]
 
     def test_reference(self) -> None:
         total = figures([trace(1807, 869, 264)])
