@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dflash_convert import __version__
 from dflash_convert.checkpoint import Checkpoint, open_checkpoint, read_config
-from dflash_convert.container.types import KV, ValueType, array, string
+from dflash_convert.container.types import KV, ValueType, array, string, u32
 from dflash_convert.container.writer import GgufOutput, layout
 from dflash_convert.drafter import Description, Overrides
 from dflash_convert.encode.jobs import Place, make_jobs
 from dflash_convert.encode.workers import Pool, run_jobs
-from dflash_convert.errors import ConfigError, UsageError
+from dflash_convert.errors import ConfigError, InputError, PairingError, UsageError
 from dflash_convert.families.detect import describe, refuse_target
+from dflash_convert.hparams import Config
 from dflash_convert.metadata import general_keys
 from dflash_convert.naming import default_name
 from dflash_convert.notes import Note
 from dflash_convert.output import check_output_path, check_space, make_parent
+from dflash_convert.pairing import Finding, check, errors_of, refusal
+from dflash_convert.pairing.drafters import DEPTH, FORCED, described, stated_depth, undescribed
+from dflash_convert.pairing.lineage import UNCONVERTIBLE
+from dflash_convert.pairing.targets import target_directory
+from dflash_convert.pairing.view import vocab_from_keys
 from dflash_convert.plan import FilePlan, TypeOptions, notes_of, plan_file, resolve_outtype
 
 if TYPE_CHECKING:
@@ -31,7 +37,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """Choices of a conversion; None means what the checkpoint says."""
+    """Choices of a conversion; None means what the checkpoint says.
+
+    ``force_pair``: write the file although the pair is refused, and name the reasons in it.
+    """
 
     outtypes: tuple[str, ...] = ("auto",)
     types: TypeOptions = field(default_factory=TypeOptions)
@@ -41,6 +50,7 @@ class Options:
     tokenizer_model: Path | None = None
     plain: bool = False
     overrides: Overrides = field(default_factory=Overrides)
+    force_pair: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,7 @@ class Conversion:
     target_name: str
     notes: tuple[Note, ...]
     imatrix: Path | None = None
+    findings: tuple[Finding, ...] = ()
 
     def default_paths(self, directory: Path) -> list[Path]:
         return [directory / default_name(self.description.variant, self.target_name, f.outtype) for f in self.files]
@@ -84,22 +95,15 @@ class Written:
 
 
 def prepare(drafter: Source, target: Source, options: Options) -> Conversion:
-    """Read config, headers and tokenizer; decide every key and tensor of every output."""
-    from dflash_convert.vocab import load_vocabulary
+    """Read config, headers and tokenizer; decide every key and tensor of every output.
 
+    PairingError for a pair that `check` refuses, unless ``options.force_pair``.
+    """
     refuse_target(read_config(drafter.path), drafter.name)
     checkpoint = open_checkpoint(drafter.path)
     target_config = _target_config(target.path)
-    overrides = replace(options.overrides, target_directory=target.path)
-    description = describe(checkpoint, target_config, overrides)
-    vocabulary = load_vocabulary(
-        target.path,
-        vocab_size=description.vocab_size,
-        pre=options.pre,
-        tokenizer_model=options.tokenizer_model,
-        plain=options.plain,
-        eagle3=description.eagle3_vocab,
-    )
+    description = _describe(checkpoint, drafter, target, target_config, options)
+    vocabulary, findings = _pair(checkpoint, description, drafter, target, target_config, options)
     general = general_keys(
         description.architecture,
         drafter.path,
@@ -110,11 +114,77 @@ def prepare(drafter: Source, target: Source, options: Options) -> Conversion:
     tokenizer = vocabulary.keys(description.mask_token_id)
     target_name = options.target_name or target.name
     extra = [] if options.plain else provenance_keys(drafter, target, target_name, description, vocabulary)
+    if not options.plain:
+        extra += pairing_keys(checkpoint, target_config, findings)
     files = []
     for outtype in dict.fromkeys(resolve_outtype(o, description.tensors) for o in options.outtypes):
         files.append(plan_file(description, outtype, general, tokenizer, extra, options.types))
     notes = (*notes_of(description), *vocabulary.notes)
-    return Conversion(description, vocabulary, tuple(files), checkpoint, target_name, notes, options.types.imatrix)
+    return Conversion(
+        description, vocabulary, tuple(files), checkpoint, target_name, notes, options.types.imatrix, tuple(findings)
+    )
+
+
+def _describe(
+    checkpoint: Checkpoint, drafter: Source, target: Source, config: Mapping[str, Any], options: Options
+) -> Description:
+    """The family's reading; where that fails because of the wrong target, the error says so."""
+    overrides = replace(options.overrides, target_directory=target.path)
+    try:
+        return describe(checkpoint, config, overrides)
+    except InputError as reason:
+        refused = None if options.force_pair else _earlier_cause(checkpoint, drafter, target, config, reason)
+        if refused is not None:
+            raise refused from None
+        raise
+
+
+def _earlier_cause(
+    checkpoint: Checkpoint, drafter: Source, target: Source, config: Mapping[str, Any], reason: InputError
+) -> PairingError | None:
+    """What speaks against the pair by config.json alone, before ``reason``, which may only follow from it."""
+    try:
+        view = target_directory(target.path, config, name=target.name)
+        wrong = errors_of(check(undescribed(checkpoint, str(reason)), view))
+    except InputError:
+        return None
+    before = wrong[: next((i for i, finding in enumerate(wrong) if finding.name == UNCONVERTIBLE), 0)]
+    return refusal(before, drafter.name, target.name)
+
+
+def _pair(
+    checkpoint: Checkpoint,
+    description: Description,
+    drafter: Source,
+    target: Source,
+    config: Mapping[str, Any],
+    options: Options,
+) -> tuple[Vocabulary, list[Finding]]:
+    """The vocabulary to write, and what `check` finds in the pair; its errors are refused here."""
+    from dflash_convert.vocab import load_vocabulary
+    from dflash_convert.vocab.load import check_size
+
+    def load(size: int) -> Vocabulary:
+        return load_vocabulary(
+            target.path,
+            vocab_size=size,
+            pre=options.pre,
+            tokenizer_model=options.tokenizer_model,
+            plain=options.plain,
+            eagle3=description.eagle3_vocab,
+        )
+
+    check_size(description.vocab_size)
+    rows = Config(config, "target config.json").integer("vocab_size") or description.vocab_size
+    vocabulary = load(rows)  # as the target counts; the drafter may be padded to another size
+    vocab = vocab_from_keys(target.name, {kv.name: kv for kv in vocabulary.entries})
+    view = target_directory(target.path, config, vocab=vocab, name=target.name)
+    findings = check(described(checkpoint, description), view)
+    refused = None if options.force_pair else refusal(findings, drafter.name, target.name)
+    if refused is not None:
+        refused.tip = f"{refused.tip}; --force-pair writes the file all the same"
+        raise refused
+    return vocabulary if rows == description.vocab_size else load(description.vocab_size), findings
 
 
 def _target_config(directory: Path) -> dict[str, object]:
@@ -145,6 +215,14 @@ def provenance_keys(
     if description.taps:
         keys.append(array("dflash_convert.source_taps", ValueType.INT32, list(description.taps.outputs)))
     return keys
+
+
+def pairing_keys(checkpoint: Checkpoint, target: Mapping[str, Any], findings: Sequence[Finding]) -> list[KV]:
+    """What the rules of a pair need that the runtime does not: the target's depth, and why a pair was forced."""
+    depth = stated_depth(checkpoint.config) or Config(target, "target config.json").integer("num_hidden_layers")
+    keys = [] if depth is None else [u32(DEPTH, depth)]
+    forced = [finding.name for finding in errors_of(findings)]
+    return keys + ([array(FORCED, ValueType.STRING, list(dict.fromkeys(forced)))] if forced else [])
 
 
 def _sha256(path: Path) -> str:

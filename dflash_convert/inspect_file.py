@@ -18,7 +18,8 @@ from dflash_convert.families.detect import describe, looks_like_target
 from dflash_convert.forks.dialects import BY_ARCHITECTURE, dialect_of
 from dflash_convert.hparams import architectures
 from dflash_convert.notes import Note
-from dflash_convert.pairing.load import drafter_gguf, target_directory
+from dflash_convert.pairing.drafters import drafter_gguf
+from dflash_convert.pairing.targets import target_directory
 from dflash_convert.pairing.tensors import check_tensors
 from dflash_convert.pairing.view import SPECIAL
 
@@ -215,7 +216,7 @@ def _runtimes(gguf: Gguf) -> list[str]:
 
 
 def _drafter(path: Path, target: Path | None, outtype: str) -> Inspection:
-    from dflash_convert.pairing.load import config_of
+    from dflash_convert.pairing.targets import config_of
     from dflash_convert.plan import notes_of
 
     if not any(path.glob("*.safetensors*")) and "dflash_config" in (raw := read_config(path)):
@@ -247,7 +248,7 @@ def _drafter(path: Path, target: Path | None, outtype: str) -> Inspection:
 def _config_only(path: Path, raw: Mapping[str, Any], outtype: str) -> Inspection:
     """A plain DFlash drafter of which only config.json is there."""
     from dflash_convert.memory.models import drafter_from_config
-    from dflash_convert.pairing.load import config_keys
+    from dflash_convert.pairing.drafters import config_keys
 
     arch = llama.DFLASH.name
     values = {f"{arch}.context_length": raw.get("max_position_embeddings"), **config_keys(raw, path.name).values}

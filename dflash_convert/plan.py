@@ -105,7 +105,7 @@ def plan_file(
     if quantized:
         typed, fallbacks, file_type = typed_by_recipe(description.tensors, outtype, options)
     else:
-        typed, fallbacks = _direct(description.tensors, outtype)
+        typed, fallbacks = typed_directly(description.tensors, outtype)
         file_type = DIRECT[outtype] if description.file_type is None else description.file_type
     if fallbacks and options.strict:
         raise CheckpointError(f"{outtype} does not fit every tensor: {'; '.join(fallbacks)}", tip="leave --strict out")
@@ -134,7 +134,9 @@ def base_type(plan: TensorPlan) -> TensorType | None:
     return None
 
 
-def _direct(tensors: Sequence[TensorPlan], outtype: str) -> tuple[list[tuple[TensorPlan, TensorType]], list[str]]:
+def typed_directly(
+    tensors: Sequence[TensorPlan], outtype: str
+) -> tuple[list[tuple[TensorPlan, TensorType]], list[str]]:
     """f32, f16, bf16 and q8_0 as convert_hf_to_gguf chooses them: rows that do not fit become F16."""
     wanted = TensorType[outtype]
     typed, fallbacks = [], []

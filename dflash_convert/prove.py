@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_convert.convert import Options
-from dflash_convert.errors import PairingError
 
 if TYPE_CHECKING:
     from dflash_convert.pairing import Finding
@@ -49,20 +48,20 @@ def prove(
     ``options`` are those of the conversion: what they overrule is no difference.
     PairingError, VerificationError, ValidationError or EngineError for the first step that fails.
     """
-    from dflash_convert.pairing import check, open_pair
+    from dflash_convert.pairing import check, errors_of, open_pair, refusal
     from dflash_convert.validation import options as validation
     from dflash_convert.validation import run
     from dflash_convert.verification.tensors import add_round_trip, verify
 
     findings = check(*open_pair(file, target), max(n_max, default=None))
-    errors = [finding for finding in findings if finding.severity == "error"]
+    chosen = options or Options()
+    errors = errors_of(findings)
     say(f"check: errors {len(errors)}, warnings {len(findings) - len(errors)}")
     for finding in findings:
         say(f"  {finding.severity}: {finding.name}: {finding.cure}")
-    if errors:
-        names = ", ".join(finding.name for finding in errors)
-        raise PairingError(f"{file.name} and {target.name} do not belong together: {names}", tip=errors[0].cure)
-    chosen = options or Options()
+    refused = None if chosen.force_pair else refusal(findings, file.name, target.name)
+    if refused is not None:
+        raise refused
     compared = verify(
         file,
         drafter,

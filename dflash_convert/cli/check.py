@@ -26,19 +26,16 @@ def command(drafter: Path, target: Path, n_max: int | None, as_json: bool, quiet
     Both are GGUF files or directories; only headers are read. Every problem is listed at once, each with a
     cure. Exit code 4 when there is an error, 0 when there are only warnings.
     """
-    from dflash_convert.errors import PairingError
-    from dflash_convert.pairing import check, open_pair
+    from dflash_convert.pairing import check, open_pair, refusal
 
     findings = check(*open_pair(drafter, target), n_max)
     if as_json:
         click.echo(json.dumps({"findings": [finding.json() for finding in findings]}, indent=1))
     else:
         _table(findings)
-    errors = [finding.name for finding in findings if finding.severity == "error"]
-    if errors:
-        raise PairingError(
-            f"{drafter.name} and {target.name} do not belong together: {', '.join(errors)}", tip=findings[0].cure
-        )
+    refused = refusal(findings, drafter.name, target.name)
+    if refused is not None:
+        raise refused
     if not as_json:
         warned = f", {len(findings)} warning{'s' if len(findings) > 1 else ''}" if findings else ""
         say(f"{drafter.name} fits {target.name}{warned}", quiet=quiet)
@@ -53,6 +50,6 @@ def _table(findings: list[Finding]) -> None:
 
 
 def _shown(value: Any) -> str:
-    text = ", ".join(str(item) for item in value) if isinstance(value, list) else "-" if value is None else str(value)
-    # names come from files that anyone may have written: no control characters on a terminal
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    from dflash_convert.pairing.finding import shown
+
+    return "-" if value is None else shown(value)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 @click.option("--tokenizer-model", metavar="FILE|REPO", help="A tokenizer.model for a target that lacks it.")
 @type_options
 @override_options
+@click.option("--force-pair", is_flag=True, help="Write a pair that is refused, and say so in the file.")
 @click.option("--threads", type=click.IntRange(1), help="Worker processes; default: all cores.")
 @click.option(
     "--validate", metavar="TARGET.gguf", type=click.Path(path_type=Path), help="Then check, verify and validate."
@@ -93,6 +94,7 @@ def command(drafter: str, target: str | None, **given: Any) -> None:
         tokenizer_model=tokenizer_model,
         plain=given["plain"],
         overrides=given["overrides"],
+        force_pair=given["force_pair"],
     )
     with _early_pool(drafter_source.path, given) as pool:
         _convert(drafter_source, target_source, options, given, pool)
@@ -117,7 +119,7 @@ def _convert(
     quiet = given["quiet"]
     conversion = convert.prepare(drafter_source, target_source, options)
     paths = convert.output_paths(conversion, given["output"])
-    _show_findings(conversion, paths[0], target_source, quiet)
+    _show_findings(conversion, quiet)
     if given["dry_run"]:
         _print_plan(conversion, paths, given)
         return
@@ -143,17 +145,11 @@ def _convert(
             click.echo(one.path)
 
 
-def _show_findings(conversion: Conversion, path: Path, target: Source, quiet: bool) -> None:
-    """What speaks against this pair already; the file is written all the same, `check` is the one that refuses."""
-    from dflash_convert.checkpoint import read_config
-    from dflash_convert.pairing.planned import check_planned
-
-    d = conversion.description
-    shapes = {tensor.name: tensor.shape for tensor in d.tensors}
-    config = read_config(target.path)
-    for finding in check_planned(path, d.architecture, conversion.files[0].keys, shapes, target.path, config):
-        values = f"drafter {finding.drafter}, target {finding.target}"
-        say(f"  WARNING: {finding.name}: {values}: {finding.cure}", quiet=quiet)
+def _show_findings(conversion: Conversion, quiet: bool) -> None:
+    """What speaks against this pair and is written all the same: warnings, and errors that --force-pair overruled."""
+    for finding in conversion.findings:
+        forced = "refused, but forced: " if finding.severity == "error" else ""
+        say(f"  WARNING: {forced}{finding}: {finding.cure}", quiet=quiet)
 
 
 def _prove(

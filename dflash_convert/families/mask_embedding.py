@@ -11,10 +11,10 @@ from dflash_convert.errors import CheckpointError, ConfigError
 from dflash_convert.families.backbone import Sizes
 from dflash_convert.hparams import Config
 from dflash_convert.notes import Note
+from dflash_convert.tables import find_table
 from dflash_convert.torchfile import read_mask_embedding
 
 FILE = "mask_embedding.pt"
-PREFIXES = ("model.", "model.language_model.", "language_model.model.", "")
 
 
 def patch(
@@ -74,7 +74,8 @@ def _target_tensor(directory: Path | None, name: str) -> SourceTensor:
         tensors = open_checkpoint(directory).tensors
     except CheckpointError as error:
         raise CheckpointError(f"{FILE} needs the target's tensor {name!r}: {error}", tip=tip) from None
-    for prefix in PREFIXES:
-        if prefix + name in tensors:
-            return tensors[prefix + name]
-    raise CheckpointError(f"{FILE} needs the target's tensor {name!r}, which {directory.name} does not have", tip=tip)
+    found = find_table(tensors, name)
+    if found is None:
+        text = f"{FILE} needs the target's tensor {name!r}, which {directory.name} does not have"
+        raise CheckpointError(text, tip=tip)
+    return found

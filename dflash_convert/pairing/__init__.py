@@ -1,47 +1,69 @@
-"""Static checks of a pair from headers alone; nearly every mistake here leaves the text right and drafts useless."""
+"""Static checks of a pair from headers alone; nearly every mistake here leaves the text right and drafts useless.
+
+One set of rules over one view: whether the sides are files or directories, and whichever command asks.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from dflash_convert.pairing.behaviour import (
     check_activation,
     check_block,
+    check_context,
     check_mask,
     check_rope,
     check_scale,
     check_window,
 )
-from dflash_convert.pairing.finding import Finding
-from dflash_convert.pairing.geometry import check_geometry
-from dflash_convert.pairing.lineage import check_file_name, check_kinds, check_lineage
+from dflash_convert.pairing.copies import check_copies
+from dflash_convert.pairing.encoding import check_encoding
+from dflash_convert.pairing.finding import Finding, errors_of, refusal
+from dflash_convert.pairing.geometry import check_depth, check_host, check_tapping, check_width
+from dflash_convert.pairing.lineage import check_convertible, check_file_name, check_kinds, check_lineage
 from dflash_convert.pairing.load import open_pair
 from dflash_convert.pairing.reduced import check_heads
 from dflash_convert.pairing.tensors import check_tensors
 from dflash_convert.pairing.view import DrafterView, TargetView
 from dflash_convert.pairing.vocabulary import check_vocabulary
 
-__all__ = ["DrafterView", "Finding", "TargetView", "check", "open_pair"]
+__all__ = ["DrafterView", "Finding", "TargetView", "check", "errors_of", "open_pair", "refusal"]
 
 
 def check(drafter: DrafterView, target: TargetView, n_max: int | None = None) -> list[Finding]:
-    """Every finding at once, errors first; ``n_max`` is the draft length that will be asked for.
+    """Every finding at once, errors first, causes before their consequences: another model's vocabulary, depth or
+    width before the mask token that lies outside of it.  ``n_max`` is the draft length that will be asked for.
 
     The keys of a fork's dialect, or of a file that is no drafter, mean something else: then only kinds and
-    vocabulary are compared.  EAGLE-3 and MTP heads have no block, mask token or DFlash tensors.
+    vocabulary are compared.
     """
-    findings = [*check_kinds(drafter, target), *check_vocabulary(drafter, target)]
+    return sorted(_findings(drafter, target, n_max), key=lambda finding: finding.severity != "error")
+
+
+def _findings(drafter: DrafterView, target: TargetView, n_max: int | None) -> Iterator[Finding]:
+    yield from check_kinds(drafter, target)
+    yield from check_vocabulary(drafter, target)
     row = drafter.row
-    if row is not None and row.taps:
-        findings += check_geometry(drafter, target)
-        findings += check_heads(drafter, target)
-        findings += check_lineage(drafter, target)
-    if row is not None and row.block:
-        findings += check_block(drafter, n_max)
-        findings += check_mask(drafter, target)
+    if row is None:
+        return
+    yield from check_depth(drafter, target)
+    yield from check_convertible(drafter)
+    yield from check_width(drafter, target)
+    yield from check_host(drafter, target)
+    if row.taps:
+        yield from check_tapping(drafter, target)
+    yield from check_heads(drafter, target)
+    yield from check_copies(drafter, target)
+    yield from check_context(drafter, target)
+    yield from check_lineage(drafter, target)
+    if row.block:
+        yield from check_block(drafter, n_max)
+        yield from check_mask(drafter, target)
         if drafter.problem is None:  # else the conversion has not derived these yet
-            findings += check_rope(drafter, target)
-            findings += check_scale(drafter, target)
-        findings += check_window(drafter)
-        findings += check_activation(drafter)
-    findings += check_tensors(drafter)
-    findings += check_file_name(drafter)
-    return sorted(findings, key=lambda finding: finding.severity != "error")
+            yield from check_rope(drafter, target)
+            yield from check_scale(drafter, target)
+        yield from check_window(drafter)
+        yield from check_activation(drafter)
+    yield from check_tensors(drafter)
+    yield from check_encoding(drafter)
+    yield from check_file_name(drafter)

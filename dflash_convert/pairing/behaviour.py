@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from dflash_convert.llama import DEFAULT_BLOCK
 from dflash_convert.pairing.finding import Finding, error, warning
+from dflash_convert.pairing.geometry import wrong_target
 from dflash_convert.pairing.view import DrafterView, TargetView
+from dflash_convert.vocab.types import TokenType
 
-NORMAL = 1  # token type of ordinary text
 ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
 MASK = "tokenizer.ggml.mask_token_id"
 
@@ -23,7 +24,7 @@ def check_mask(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
         return
     rows = [n for n in (target.rows, drafter.vocab.size) if n is not None]
     if mask < 0 or (rows and mask >= min(rows)):
-        cure = "take the id from the drafter's config.json (dflash_config.mask_token_id)"
+        cure = f"{wrong_target(drafter)}; else the id is wrong: compare dflash_config.mask_token_id in its config.json"
         yield error("mask-token-range", mask, f"{min(rows, default=0)} embedding rows", cure)
         return
     for kind, token in target.vocab.special.items():
@@ -31,9 +32,17 @@ def check_mask(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
             yield warning("mask-token-special", mask, f"{kind} is {token}", "a mask that is eos or pad is a fallback")
             return
     types = target.vocab.types
-    if types is not None and mask < len(types) and types[mask] == NORMAL:
+    if types is not None and mask < len(types) and types[mask] == TokenType.NORMAL:
         text = (target.vocab.tokens or [])[mask] if target.vocab.tokens else ""
         yield warning("mask-token-ordinary", mask, f"the token {text!r}", "an ordinary word was hardly the mask")
+
+
+def check_context(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
+    """Behind the positions it was trained for a drafter guesses; the text stays right, acceptance falls."""
+    own = drafter.keys.integer(drafter.own("context_length"))
+    if own is not None and target.context is not None and own < target.context:
+        cure = f"behind {own} tokens acceptance may fall to nothing: keep contexts below (-c {own}), or measure them"
+        yield warning("trained-context", own, target.context, cure)
 
 
 def check_rope(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:

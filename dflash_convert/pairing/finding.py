@@ -1,9 +1,12 @@
-"""A static finding about a pair."""
+"""A static finding about a pair, and the refusal that errors among them are in every command."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from dflash_convert.errors import PairingError
 
 Severity = Literal["error", "warning"]
 
@@ -22,6 +25,13 @@ class Finding:
     target: Any
     cure: str
 
+    def __str__(self) -> str:
+        sides = [f"{who} {shown(value)}" for who, value in self._sides() if value is not None]
+        return f"{self.name} ({', '.join(sides)})" if sides else self.name
+
+    def _sides(self) -> tuple[tuple[str, Any], ...]:
+        return ("drafter", self.drafter), ("target", self.target)
+
     def json(self) -> dict[str, Any]:
         return {
             "name": self.name,
@@ -38,3 +48,24 @@ def error(name: str, drafter: Any, target: Any, cure: str) -> Finding:
 
 def warning(name: str, drafter: Any, target: Any, cure: str) -> Finding:
     return Finding(name, "warning", drafter, target, cure)
+
+
+def shown(value: Any) -> str:
+    """A finding's value as text on one line; names come from files that anyone may have written."""
+    text = ", ".join(str(item) for item in value) if isinstance(value, (list, tuple)) else str(value)
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def errors_of(findings: Sequence[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.severity == "error"]
+
+
+def refusal(findings: Sequence[Finding], drafter: str, target: str | None = None) -> PairingError | None:
+    """The error that every command raises for such findings, the first one in full; None without an error."""
+    wrong = errors_of(findings)
+    if not wrong:
+        return None
+    names = [finding.name for finding in wrong[1:]]
+    more = f"; also {', '.join(dict.fromkeys(names))}" if names else ""
+    what = f"{drafter} cannot be run" if target is None else f"{drafter} and {target} do not belong together"
+    return PairingError(f"{what}: {wrong[0]}{more}", tip=wrong[0].cure)

@@ -12,6 +12,7 @@ from dflash_convert.pairing.view import DrafterView, TargetView
 
 # words that name a variant of a model; a drafter learned the hidden states of one of them
 VARIANTS = ("qat", "abliterated", "uncensored", "heretic", "distill", "merge", "reap", "thinking", "coder")
+UNCONVERTIBLE = "unconvertible"
 SHARD = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 
 
@@ -27,10 +28,11 @@ def check_kinds(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
         yield error("drafter-architecture", arch or None, target.label, "usage: check DRAFTER TARGET; swapped?")
     if llama.drafter(target.architecture) is not None or target.architecture in BY_ARCHITECTURE:
         yield error("target-is-drafter", arch, target.architecture, "give the target model, not another drafter")
+
+
+def check_convertible(drafter: DrafterView) -> Iterator[Finding]:
     if drafter.problem is not None:
-        yield error(
-            "unconvertible", drafter.problem, None, "dflash-convert DRAFTER --target-model-dir TARGET --dry-run"
-        )
+        yield error(UNCONVERTIBLE, drafter.problem, None, "dflash-convert DRAFTER --target-model-dir TARGET --dry-run")
 
 
 def check_file_name(drafter: DrafterView) -> Iterator[Finding]:
@@ -46,7 +48,7 @@ def check_file_name(drafter: DrafterView) -> Iterator[Finding]:
 
 def check_lineage(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
     """Compare the target's names with those the drafter was made for."""
-    made_for = _made_for(drafter)
+    made_for = list(drafter.made_for)
     if not made_for or not target.names:
         return
     mine, its = [_plain(name) for name in made_for], [_plain(name) for name in target.names]
@@ -59,14 +61,6 @@ def check_lineage(drafter: DrafterView, target: TargetView) -> Iterator[Finding]
             cure = f"only one of the two is a {word} variant; such pairs reach from 0 to 98 %: measure with validate"
             yield warning("lineage-variant", made_for, list(target.names), cure)
             return
-
-
-def _made_for(drafter: DrafterView) -> list[str]:
-    keys = drafter.keys
-    found = [keys.text("dflash_convert.target.name"), keys.text("dflash_convert.target.repository")]
-    count = keys.integer("general.base_model.count") or 16
-    found += [keys.text(f"general.base_model.{i}.name") for i in range(min(count, 16))]
-    return list(dict.fromkeys(name for name in found if name))
 
 
 def _plain(name: str) -> str:

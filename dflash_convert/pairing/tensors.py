@@ -73,7 +73,7 @@ def _times(a: int | None, b: int | None) -> int | None:
 
 
 def _misshapen(drafter: DrafterView, expected: Mapping[str, str]) -> Iterator[str]:
-    known = sizes(drafter.keys.under(drafter.architecture), drafter.tensors, drafter.vocab.size)
+    known = sizes(drafter.keys.under(drafter.architecture), drafter.tensors, drafter.rows)
     for name, shape in drafter.tensors.items():
         if expected.get(name, "*") == "*":
             continue

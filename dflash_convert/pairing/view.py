@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dflash_convert import llama
 from dflash_convert.container.keys import Keys
-from dflash_convert.container.types import KV, ValueType
+from dflash_convert.container.types import KV, TensorType, ValueType
 from dflash_convert.errors import ContainerError
+from dflash_convert.vocab.types import TokenType
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dflash_convert.pairing.weights import Tables
+
+PADDING = re.compile(r"\[PAD\d+\]")
+MAX_BASES = 16  # base models whose names are compared
 Shape = tuple[int, ...]
 SPECIAL = {
     "bos": "bos_token_id",
@@ -36,12 +47,30 @@ class Vocab:
     def size(self) -> int | None:
         return None if self.tokens is None else len(self.tokens)
 
+    def is_padding(self, index: int) -> bool:
+        if self.types is not None and index < len(self.types) and self.types[index] == TokenType.UNUSED:
+            return True
+        return self.tokens is not None and PADDING.fullmatch(self.tokens[index]) is not None
+
+    @cached_property
+    def used(self) -> int | None:
+        """Tokens without the padding at the end."""
+        if self.tokens is None:
+            return None
+        count = len(self.tokens)
+        while count and self.is_padding(count - 1):
+            count -= 1
+        return count
+
 
 @dataclass(frozen=True)
 class DrafterView:
-    """``tensors`` maps GGUF names to shapes (the row last); ``config`` is config.json of a directory.
+    """``tensors`` maps GGUF names to shapes (the row last), ``types`` to types (of a GGUF only); ``config`` is
+    config.json of a directory, whose ``vocab`` is that of its own tokenizer files, if it has any.
 
-    ``problem`` says why a directory cannot be converted; the keys then hold what config.json tells anyway.
+    ``rows``: the tokens it counts, padding among them.  ``depth``: layers of the target it was made for.  ``d2t``:
+    target ids of the draft rows (int64), None without such a map.  ``problem`` says why a directory cannot be
+    converted; the keys then hold what config.json tells anyway.
     """
 
     path: Path
@@ -51,7 +80,11 @@ class DrafterView:
     tensors: Mapping[str, Shape] = field(repr=False)
     vocab: Vocab
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    d2t_last: int | None = None
+    types: Mapping[str, TensorType] = field(default_factory=dict, repr=False)
+    rows: int | None = None
+    depth: int | None = None
+    d2t: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
+    tables: Tables | None = field(default=None, repr=False, compare=False)
     problem: str | None = None
 
     def own(self, name: str) -> str:
@@ -71,12 +104,21 @@ class DrafterView:
     def spark(self) -> bool:
         return self.variant is not None and self.variant.anchored
 
+    @cached_property
+    def made_for(self) -> tuple[str, ...]:
+        """Names of the target that the drafter itself gives."""
+        found = [self.keys.text(f"dflash_convert.target.{part}") for part in ("name", "repository")]
+        count = self.keys.integer("general.base_model.count") or MAX_BASES
+        found += [self.keys.text(f"general.base_model.{i}.name") for i in range(min(count, MAX_BASES))]
+        return tuple(dict.fromkeys(name for name in found if name))
+
 
 @dataclass(frozen=True)
 class TargetView:
     """``architecture`` is llama.cpp's string, None when a directory's class is not known here.
 
-    ``layers`` excludes prediction layers (nextn); ``rows`` are the rows of the embedding table.
+    ``layers`` excludes prediction layers (nextn); ``rows`` are the rows of the embedding table, ``context`` the
+    positions it was trained for.  ``tables`` are its weights, where they are at hand.
     """
 
     path: Path
@@ -91,6 +133,8 @@ class TargetView:
     mrope: bool = False
     embedding_scale: float | None = None
     names: tuple[str, ...] = ()
+    context: int | None = None
+    tables: Tables | None = field(default=None, repr=False, compare=False)
 
 
 def vocab_from_keys(source: str, keys: Mapping[str, KV]) -> Vocab:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from dflash_convert.pairing.finding import Finding, error, warning
+from dflash_convert.pairing.geometry import wrong_target
 from dflash_convert.pairing.view import DrafterView, TargetView, Vocab
+from dflash_convert.vocab.types import TokenType
 
-UNUSED = 5  # token type of padding rows
-PADDING = re.compile(r"\[PAD\d+\]")
 SHOWN = 3  # differences listed in a finding
 RECONVERT = "convert the drafter again with --target-model-dir pointing to this target"
+# Tables are padded to multiples of 64 to 512 rows (Llama 3.1's 128256 is 2004 x 64, Qwen 3's 151936 1187 x 128, Gemma
+# 3's 262208 4097 x 64, Qwen 2.5's 152064 297 x 512), so two paddings of the same tokens lie less than 512 apart.
+# Known twins lie at most 128 apart (Qwen 2.5's 151936 and 152064), which is also what llama.cpp allows a draft model.
+PADDING, TWINS = 512, 128
 
 
 def check_vocabulary(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
-    """Size, content, tokenizer and special ids; a drafter directory brings no vocabulary of its own."""
+    """Size, content, tokenizer and special ids; a drafter directory brings at most its own tokenizer files."""
     if drafter.is_gguf and (drafter.vocab.tokens is None or drafter.vocab.model in (None, "none", "no_vocab")):
         yield error(
             "vocabulary-missing",
@@ -27,20 +30,32 @@ def check_vocabulary(drafter: DrafterView, target: TargetView) -> Iterator[Findi
     if target.vocab.tokens is None:
         yield error("target-vocabulary-missing", drafter.vocab.size, None, "give the complete target")
         return
+    yield from _sizes(drafter, target)
     if drafter.vocab.tokens is None:
         return
-    yield from _tokenizer(drafter.vocab, target.vocab)
-    yield from _sizes(drafter.vocab, target)
-    differences = list(_differences(drafter.vocab, target.vocab))
-    if differences:
-        first = differences[:SHOWN]
-        more = [f"and {len(differences) - SHOWN} more"] if len(differences) > SHOWN else []
-        yield error(
-            "vocabulary-content",
-            [f"{i}: {mine}" for i, mine, _ in first] + more,
-            [f"{i}: {its}" for i, _, its in first] + more,
-            "the drafter was made for another tokenizer; " + RECONVERT,
+    if drafter.is_gguf:
+        yield from _tokenizer(drafter.vocab, target.vocab)
+    yield from _content(drafter, target)
+
+
+def _sizes(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
+    """Padding does not count: drafts are the same with 504, 512 or 640 rows for a target of 512 (measured)."""
+    rows, used = target.rows or target.vocab.size or 0, target.vocab.used or 0
+    mine, mine_used = drafter.rows, drafter.vocab.used if drafter.is_gguf else None
+    theirs = f"{used} tokens in {rows} rows"
+    if mine is not None and mine < used:
+        yield error("vocabulary-size", f"{mine} rows", theirs, f"too few for its tokens: {wrong_target(drafter)}")
+    elif mine is not None and mine - rows >= PADDING:
+        more = f"{mine - rows} more, and padding explains less than {PADDING}"
+        yield error("vocabulary-size", f"{mine} rows", theirs, f"{more}: {wrong_target(drafter)}")
+    elif mine_used is not None and mine_used != used:
+        cure = "both must know the same tokens: " + (
+            RECONVERT if abs(mine_used - used) < PADDING else wrong_target(drafter)
         )
+        yield error("vocabulary-size", f"{mine_used} tokens", theirs, cure)
+    elif mine is not None and mine - rows > TWINS:
+        cure = "more padding than is usual: if the target is the right one, measure it with dflash-convert validate"
+        yield warning("vocabulary-padding", f"{mine} rows", theirs, cure)
 
 
 def _tokenizer(mine: Vocab, its: Vocab) -> Iterator[Finding]:
@@ -55,25 +70,31 @@ def _tokenizer(mine: Vocab, its: Vocab) -> Iterator[Finding]:
             yield warning(f"{kind}-token", mine.special[kind], its.special[kind], RECONVERT)
 
 
-def _sizes(mine: Vocab, target: TargetView) -> Iterator[Finding]:
-    """Padding does not count: drafts are the same with 504, 512 or 640 rows for a target of 512 (measured)."""
-    used, needed = usable(mine), usable(target.vocab)
-    if used != needed:
-        yield error("vocabulary-size", used, needed, "both must know the same tokens: " + RECONVERT)
+def _content(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
+    """Every token that either side uses; of a directory's tokenizer, the drafter's own mask token may be added."""
+    mask = None if drafter.is_gguf else drafter.keys.integer("tokenizer.ggml.mask_token_id")
+    differences = [each for each in _differences(drafter.vocab, target.vocab) if each[0] != mask]
+    if not differences:
+        return
+    first = differences[:SHOWN]
+    more = [f"and {len(differences) - SHOWN} more"] if len(differences) > SHOWN else []
+    mine = [f"{i}: {own}" for i, own, _ in first] + more
+    its = [f"{i}: {other}" for i, _, other in first] + more
+    if drafter.is_gguf:
+        yield error("vocabulary-content", mine, its, f"made for another tokenizer; {RECONVERT}")
+    elif all(_marks(drafter.vocab, i) or _marks(target.vocab, i) for i, _, _ in differences):
+        cure = "only special tokens differ between the tokenizer beside the drafter and the target's: two versions?"
+        yield warning("vocabulary-content", mine, its, cure)
+    else:
+        cure = f"the tokenizer beside the drafter is not the target's: {wrong_target(drafter)}"
+        yield error("vocabulary-content", mine, its, cure)
 
 
-def is_padding(vocab: Vocab, index: int) -> bool:
-    if vocab.types is not None and index < len(vocab.types) and vocab.types[index] == UNUSED:
-        return True
-    return vocab.tokens is not None and PADDING.fullmatch(vocab.tokens[index]) is not None
-
-
-def usable(vocab: Vocab) -> int:
-    """Tokens without the padding at the end."""
-    count = vocab.size or 0
-    while count and is_padding(vocab, count - 1):
-        count -= 1
-    return count
+def _marks(vocab: Vocab, index: int) -> bool:
+    """A special or added token, or padding."""
+    if vocab.types is None or index >= len(vocab.types):
+        return vocab.tokens is None or index >= len(vocab.tokens) or vocab.is_padding(index)
+    return vocab.types[index] in (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNUSED)
 
 
 def _differences(mine: Vocab, its: Vocab) -> Iterator[tuple[int, str, str]]:
@@ -83,7 +104,7 @@ def _differences(mine: Vocab, its: Vocab) -> Iterator[tuple[int, str, str]]:
     if list(ours) == list(theirs):
         return
     for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
-        if a != b and not (is_padding(mine, index) and is_padding(its, index)):
+        if a != b and not (mine.is_padding(index) and its.is_padding(index)):
             yield index, _shown(a), _shown(b)
 
 

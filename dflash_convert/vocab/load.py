@@ -45,8 +45,7 @@ def load_vocabulary(
     keys; without it, what the reference loses is added.  ``eagle3`` adds what the reference's Llama route
     adds.  Raises TokenizerError for files that cannot be used, UsageError for an unknown ``pre``.
     """
-    if not 0 < vocab_size <= MAX_SIZE:
-        raise TokenizerError(f"the drafter's vocab_size is {vocab_size}; it must be from 1 to {MAX_SIZE}")
+    check_size(vocab_size)
     files = TokenizerFiles(target)
     request = Request(files, vocab_size, pre, tokenizer_model, plain, eagle3)
     request.config = files.optional_json("tokenizer_config.json")
@@ -69,6 +68,12 @@ def load_vocabulary(
         tip="Fetch the target's tokenizer files into this directory, or name the target's Hub repository instead; "
         "a SentencePiece model from elsewhere goes with --tokenizer-model FILE or REPOSITORY.",
     )
+
+
+def check_size(vocab_size: int) -> None:
+    """TokenizerError for a size that no vocabulary has, before anything is made of it."""
+    if not 0 < vocab_size <= MAX_SIZE:
+        raise TokenizerError(f"the drafter's vocab_size is {vocab_size}; it must be from 1 to {MAX_SIZE}")
 
 
 def _from_json(request: Request) -> Vocabulary:

@@ -18,7 +18,7 @@ from dflash_convert.cli import cli
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.convert import Options, Source
 from dflash_convert.encode.workers import Pool
-from dflash_convert.errors import CheckpointError, ConfigError, OutputError, UsageError
+from dflash_convert.errors import CheckpointError, ConfigError, OutputError, PairingError, UsageError
 from dflash_convert.plan import TypeOptions
 
 
@@ -166,8 +166,8 @@ def test_unknown_type(pair: tuple[Source, Source]) -> None:
         convert.prepare(*pair, Options(outtypes=("q9_9",)))
 
 
-def test_a_target_of_another_size_is_told_when_converting(fixtures: Path, tmp_path: Path) -> None:
-    """The file is written, but not without a word: hidden size, fc width and depth speak against the pair."""
+def test_a_target_of_another_size_is_refused(fixtures: Path, tmp_path: Path) -> None:
+    """Depth, hidden size and fc width speak against the pair; forced, the file is written and says so."""
     target = tmp_path / "target"
     target.mkdir()
     for file in (fixtures / "tiny-js" / "target").iterdir():
@@ -175,11 +175,20 @@ def test_a_target_of_another_size_is_told_when_converting(fixtures: Path, tmp_pa
     config = json.loads((target / "config.json").read_text())
     (target / "config.json").write_text(json.dumps(config | {"hidden_size": 96, "num_hidden_layers": 3}))
     args = (fixtures / "tiny-js/drafter", "--target-model-dir", target, "-o", tmp_path / "a.gguf")
-    result = run(*args)
+    with pytest.raises(PairingError) as refused:
+        run(*args)
+    assert "do not belong together: target-depth (drafter made for 6 layers, target 3 layers); also" in str(
+        refused.value
+    )
+    assert "likeliest the wrong target" in str(refused.value.tip)
+    assert list(tmp_path.glob("*.gguf")) == []
+    result = run(*args, "--force-pair")
     assert result.exit_code == 0
-    assert "WARNING: hidden-size: drafter 128, target 96" in result.stderr
-    assert "WARNING: fc-width: drafter 384, target 3 taps x 96 = 288" in result.stderr
-    assert "WARNING: taps-depth: drafter [2, 4, 5], target 3 layers" in result.stderr
+    assert "WARNING: refused, but forced: hidden-size (drafter 128, target 96)" in result.stderr
+    assert "fc-width (drafter 384, target 3 taps x 96 = 288)" in result.stderr
+    assert "taps-depth (drafter 2, 4, 5, target 3 layers)" in result.stderr
+    forced = open_gguf(tmp_path / "a.gguf").get("dflash_convert.forced_pair")
+    assert list(forced) == ["target-depth", "hidden-size", "taps-depth", "fc-width"]
     good = run(*args[:2], fixtures / "tiny-js/target", "-o", tmp_path / "b.gguf")
     assert "WARNING" not in good.stderr
 

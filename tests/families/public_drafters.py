@@ -313,7 +313,8 @@ def dflash_rows() -> list[Row]:
     config = zlab(backbone(4096, 14336, 5, 128256), 10, 128002, [1, 8, 15, 22, 29], rope_scaling=scaling)
     add("z-lab/LLaMA3.1-8B-Instruct-DFlash-UltraChat", config, LLAMA_8B, 5, expect={"tensors": 59})
     config = zlab(backbone(7168, 18432, 6, 163840, 64, 8), 8, 163838, [1, 12, 24, 35, 47, 58])
-    add("z-lab/Kimi-K2.5-DFlash", config, target("DeepseekV3ForCausalLM", 7168, 61, 163840), 6)
+    kimi = target("DeepseekV3ForCausalLM", 7168, 61, 163840)  # its graph exports no layer inputs
+    add("z-lab/Kimi-K2.5-DFlash", config, kimi, 6, "target-architecture .* target deepseek2")
     config = zlab(backbone(1024, 3072, 5, 120832, 16, 8), 16, 120025, [1, 8, 15, 22])
     add("tencent/HunyuanOCR (dflash)", config, target("HunYuanVLForConditionalGeneration", 1024, 24, 120832), 4)
     config = zlab(backbone(2048, 6144, 6, QWEN35), 16, 248077, [1, 6, 11, 16, 22, 27, 32, 37], **mixed(6, 4096))
@@ -610,13 +611,14 @@ def other_rows() -> list[Row]:
         ("RedHatAI/Qwen3-8B-speculator.eagle3", "Eagle3Speculator", {"norm_before_residual": True}, ""),
         ("RedHatAI/Qwen3-8B-speculator.peagle", "PEagleDraftModel", {}, "P-EAGLE drafter"),
     ):
-        base = backbone(4096, 14336, 1, 128256) | {"model_type": "llama"}
+        qwen = "Qwen3-8B" in name
+        base = backbone(4096, 14336, 1, QWEN3 if qwen else 128256) | {"model_type": "llama"}
         rows.append(
             Row(
                 name,
                 {"architectures": [arch], "draft_vocab_size": 32000, **base, **more},
                 eagle(base),
-                LLAMA_8B,
+                target("Qwen3ForCausalLM", 4096, 36, QWEN3) if qwen else LLAMA_8B,
                 outcome,
             )
         )

@@ -17,7 +17,7 @@ from dflash_convert import convert
 from dflash_convert.checkpoint import open_checkpoint, read_config
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.drafter import Description, Overrides, Taps
-from dflash_convert.errors import CheckpointError, ConfigError, DflashError, FamilyError, TokenizerError
+from dflash_convert.errors import CheckpointError, ConfigError, DflashError, FamilyError, PairingError
 from dflash_convert.families.detect import describe
 from dflash_convert.vocab import load_vocabulary
 
@@ -48,15 +48,19 @@ def refused(read: Read, case: mk.Case | str, kind: type[DflashError] = FamilyErr
     return one_sentence(caught.value)
 
 
-def prepared(where: Path) -> convert.Conversion:
-    return convert.prepare(convert.Source(where / "drafter"), convert.Source(where / "target"), convert.Options())
+def prepared(where: Path, **options: Any) -> convert.Conversion:
+    sources = convert.Source(where / "drafter"), convert.Source(where / "target")
+    return convert.prepare(*sources, convert.Options(**options))
 
 
 def test_g01_qwen3_moe_targets_convert(case_dir: Make) -> None:
-    for arch in ("Qwen3MoeForCausalLM", "Qwen3VLMoeForConditionalGeneration"):
-        case = mk.dflash()
-        case.target = {"architectures": [arch]}
-        assert prepared(case_dir(case)).vocabulary.model == "gpt2"
+    case = mk.dflash()
+    case.target = {"architectures": ["Qwen3MoeForCausalLM"]}
+    assert prepared(case_dir(case)).vocabulary.model == "gpt2"
+    case.target = {"architectures": ["Qwen3VLMoeForConditionalGeneration"]}  # its graph exports no layer inputs
+    with pytest.raises(PairingError, match="target-architecture"):
+        prepared(case_dir(case))
+    assert prepared(case_dir(case), force_pair=True).vocabulary.model == "gpt2"
 
 
 def test_g02_untied_embeddings_and_head_are_both_kept(read: Read) -> None:
@@ -448,9 +452,9 @@ def test_g30_mlx_and_int8_tensors_are_refused_by_name(read: Read) -> None:
 
 def test_g31_a_vocabulary_smaller_than_the_tokenizer(case_dir: Make) -> None:
     case = mk.Case(mk.contract({"mask_token_id": 5}, vocab_size=400), mk.backbone())
-    with pytest.raises(TokenizerError) as caught:
+    with pytest.raises(PairingError) as caught:
         prepared(case_dir(case))
-    assert "vocab_size 400" in one_sentence(caught.value)
+    assert "vocabulary-size (drafter 400 rows, target 504 tokens in 512 rows)" in one_sentence(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from dflash_convert.container.writer import layout
 from dflash_convert.convert import Options, Source, prepare
-from dflash_convert.errors import DflashError, InputError
+from dflash_convert.errors import DflashError, InputError, PairingError
 
 Prepare = Callable[..., None]
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
@@ -71,7 +71,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"max_position_embeddings": 2**40}, "max_position_embeddings is 1099511627776"),
     ({"vocab_size": 2**32 - 1}, "vocab_size is 4294967295; it must be from 1 to 2097152"),
     ({"vocab_size": 2**31}, "it must be from 1 to"),
-    ({"vocab_size": 500}, "500"),
     ({"vocab_size": -1}, "vocab_size is -1"),
     ({"rms_norm_eps": -1e-6}, "rms_norm_eps is -1e-06, expected a number from 0 to 1"),
     ({"rms_norm_eps": 1e6}, "rms_norm_eps is 1000000.0"),
@@ -136,6 +135,11 @@ def test_refused(changes: dict[str, Any], words: str, prepared: Prepare) -> None
     assert time.process_time() - begin < 2
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 600
+
+
+def test_fewer_tokens_than_the_target_has_is_another_pair(prepared: Prepare) -> None:
+    with pytest.raises(PairingError, match=r"vocabulary-size .drafter 500 rows, target 504 tokens in 512 rows"):
+        prepared({"vocab_size": 500})
 
 
 def test_the_unchanged_config_is_fine(prepared: Prepare) -> None:

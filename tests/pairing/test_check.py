@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dflash_convert.pairing import DrafterView, TargetView, check, open_pair
@@ -124,7 +125,8 @@ CASES: dict[str, tuple[Edit, list[tuple[str, str]]]] = {
     ),
     "a tap below the target": (keys(target_layers=[2, 4, 9], dflash_convert__source_taps=None), [("taps-depth", E)]),
     "last layer": (keys(target_layers=[2, 4, 6], dflash_convert__source_taps=None), [("last-layer-tap", E)]),
-    "prediction layers do not count": (side(1, layers=5), [("last-layer-tap", E)]),
+    "another depth": (side(1, layers=8), [("target-depth", E)]),
+    "prediction layers do not count": (both(side(0, depth=5), side(1, layers=5)), [("last-layer-tap", E)]),
     "negative tap": (keys(target_layers=[-1, 4, 5], dflash_convert__source_taps=None), [("taps-depth", E)]),
     "taps shifted": (keys(target_layers=[1, 3, 4]), [("taps-shift", E)]),
     "taps out of order": (keys(target_layers=[4, 2, 5], dflash_convert__source_taps=None), [("taps-order", W)]),
@@ -175,7 +177,7 @@ CASES: dict[str, tuple[Edit, list[tuple[str, str]]]] = {
     "map without head": (tensors({"d2t": (64,)}), [("reduced-vocabulary", E)]),
     "map and head": (tensors({"d2t": (64,), "output.weight": (64, 128)}), []),
     "map to a token that is not there": (
-        both(tensors({"d2t": (64,), "output.weight": (64, 128)}), side(0, d2t_last=600)),
+        both(tensors({"d2t": (64,), "output.weight": (64, 128)}), side(0, d2t=np.arange(537, 601))),
         [("reduced-vocabulary", E)],
     ),
     # tensors

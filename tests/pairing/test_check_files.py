@@ -115,7 +115,11 @@ def test_a_map_beyond_the_target_is_read_from_the_file(drafter_gguf: Path, targe
     tensors.append(("d2t", (64,), TensorType.I64, d2t.tobytes()))
     write_gguf(tmp_path / "dflash-target-F32.gguf", list(gguf.keys.values()), tensors)
     (finding,) = check(*open_pair(tmp_path / "dflash-target-F32.gguf", target_gguf))
-    assert (finding.name, finding.drafter, finding.target) == ("reduced-vocabulary", "d2t names token 563", 512)
+    assert (finding.name, finding.drafter, finding.target) == (
+        "reduced-vocabulary",
+        "d2t maps draft row 63 to token 563 of 512",
+        512,
+    )
 
 
 def test_swapped_directories_are_recognised(fixtures: Path) -> None:

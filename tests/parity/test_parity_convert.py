@@ -29,6 +29,7 @@ CASES = (
     "gemma4_dspark",
     "eagle3_llama",
 )
+UNTAPPED = ("dflash_deepseek",)  # llama.cpp exports no layer inputs of this target: written only when forced
 DIRECT = ("bf16", "f16", "q8_0")
 
 
@@ -38,7 +39,7 @@ def test_plain_files_are_byte_identical(
     name: str, case: Callable[[str], Path], expected: Callable[[str], dict[str, Any]], tmp_path: Path
 ) -> None:
     where, wanted = case(name), expected(name)
-    options = convert.Options(outtypes=DIRECT, plain=True, model_name=name)
+    options = convert.Options(outtypes=DIRECT, plain=True, model_name=name, force_pair=name in UNTAPPED)
     conversion = convert.prepare(convert.Source(where / "drafter"), convert.Source(where / "target"), options)
     for one in convert.write(conversion, convert.output_paths(conversion, tmp_path), threads=1):
         reference = wanted[f"convert:{one.outtype.lower()}"]

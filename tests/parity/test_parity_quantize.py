@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from parity_files import file_sha256, metadata_of, tensors_of
-from test_parity_convert import CASES
+from test_parity_convert import CASES, UNTAPPED
 
 from dflash_convert import convert
 from dflash_convert.plan import TypeOptions
@@ -23,7 +23,7 @@ def test_quantize_equals_llama_quantize(
     name: str, case: Callable[[str], Path], expected: Callable[[str], dict[str, Any]], tmp_path: Path
 ) -> None:
     where, wanted = case(name), expected(name)
-    options = convert.Options(outtypes=("bf16",), plain=True, model_name=name)
+    options = convert.Options(outtypes=("bf16",), plain=True, model_name=name, force_pair=name in UNTAPPED)
     conversion = convert.prepare(convert.Source(where / "drafter"), convert.Source(where / "target"), options)
     source, output = tmp_path / "bf16.gguf", tmp_path / "out.gguf"
     convert.write(conversion, [source], threads=1)
@@ -45,7 +45,7 @@ def test_straight_from_the_checkpoint(
 ) -> None:
     where, wanted = case(name), expected(name)
     types = ("q4_0", "q4_k_m")
-    options = convert.Options(outtypes=types, plain=True, model_name=name)
+    options = convert.Options(outtypes=types, plain=True, model_name=name, force_pair=name in UNTAPPED)
     conversion = convert.prepare(convert.Source(where / "drafter"), convert.Source(where / "target"), options)
     for one in convert.write(conversion, convert.output_paths(conversion, tmp_path), threads=1):
         reference = wanted[f"quantize:{one.outtype.lower()}"]

@@ -92,5 +92,5 @@ MUTATIONS = {
     "norms dropped": Mutation(norms_dropped, "missing-tensors", "missing-tensors", True),
     "norms of one": Mutation(norms_of_one, None, None, False),
     "wrong embedding scale": Mutation(scale, None, None, True),
-    "head swapped": Mutation(head, None, None, True),
+    "head swapped": Mutation(head, "own-head", "own-head", True),
 }

@@ -1,0 +1,120 @@
+"""A target as the checks see it, from a GGUF's header or from config.json and the tokenizer's files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dflash_convert import llama
+from dflash_convert.container.keys import Keys
+from dflash_convert.container.reader import Gguf
+from dflash_convert.hparams import Config, architectures
+from dflash_convert.pairing.view import MAX_BASES, TargetView, Vocab, vocab_from_keys
+
+
+def target_gguf(gguf: Gguf) -> TargetView:
+    """Facts from a target's header; a first shard is enough."""
+    from dflash_convert.pairing.weights import GgufTables
+
+    keys, arch = Keys.of(gguf.path.name, gguf.keys.values()), gguf.architecture
+    blocks = keys.integer(f"{arch}.block_count")
+    vocab = vocab_from_keys(gguf.path.name, gguf.keys)
+    embedding = gguf.tensors.get("token_embd.weight")
+    bases = (keys.number(f"{arch}.rope.freq_base"), keys.number(f"{arch}.rope.freq_base_swa"))
+    hidden = keys.integer(f"{arch}.embedding_length")
+    return TargetView(
+        path=gguf.path,
+        is_gguf=True,
+        architecture=arch,
+        label=arch,
+        hidden=hidden,
+        layers=None if blocks is None else blocks - (keys.integer(f"{arch}.nextn_predict_layers") or 0),
+        rows=embedding.shape[0] if embedding else vocab.size,
+        vocab=vocab,
+        rope_bases=tuple(base for base in bases if base is not None),
+        mrope=f"{arch}.rope.dimension_sections" in keys,
+        embedding_scale=_scale(arch, hidden, keys.number(f"{arch}.embedding_scale")),
+        names=_names(keys),
+        context=keys.integer(f"{arch}.context_length"),
+        tables=GgufTables(gguf),
+    )
+
+
+def _scale(architecture: str, hidden: int | None, own: float | None) -> float | None:
+    if own is None and hidden and llama.is_gemma(architecture):
+        return float(hidden**0.5)
+    return own
+
+
+def _names(keys: Keys) -> tuple[str, ...]:
+    found = [keys.text(f"general.{part}") for part in ("name", "basename", "finetune")]
+    count = keys.integer("general.base_model.count") or 0
+    found += [keys.text(f"general.base_model.{i}.name") for i in range(min(count, MAX_BASES))]
+    return tuple(name for name in found if name)
+
+
+def config_of(gguf: Gguf) -> dict[str, Any]:
+    """The few fields of a target's config.json that a drafter's conversion asks for, from its GGUF."""
+    view = target_gguf(gguf)
+    arch = gguf.architecture
+    class_name = next((name for name, known in llama.BY_CLASS.items() if known == arch), arch)
+    config: dict[str, Any] = {"architectures": [class_name], "hidden_size": view.hidden, "vocab_size": view.rows}
+    config["max_position_embeddings"] = view.context
+    config["num_hidden_layers"] = view.layers
+    if view.mrope:
+        config["rope_parameters"] = {"mrope_section": list(gguf.get(f"{arch}.rope.dimension_sections"))}
+    return {name: value for name, value in config.items() if value is not None}
+
+
+def target_directory(
+    path: Path, raw: Mapping[str, Any], *, tokens: bool = True, vocab: Vocab | None = None, name: str | None = None
+) -> TargetView:
+    """Facts from config.json and, with ``tokens``, the tokenizer's files and any weights.
+
+    ``vocab`` is the vocabulary when it was read already; ``name`` what the target is called where its directory's
+    name does not tell (a Hub repository).
+    """
+    from dflash_convert.pairing.weights import target_tables
+
+    config = Config(raw, f"{path.name}/config.json")
+    classes = architectures(raw)
+    known = next((llama.BY_CLASS[each] for each in classes if each in llama.BY_CLASS), None)
+    rope = config.table("rope_parameters") or config.table("rope_scaling") or {}
+    hidden, rows = config.integer("hidden_size"), config.integer("vocab_size")
+    if vocab is None:
+        vocab = directory_vocab(path, rows) if tokens else Vocab()
+    return TargetView(
+        path=path,
+        is_gguf=False,
+        architecture=known,
+        label=classes[0] if classes else "no architecture",
+        hidden=hidden,
+        layers=config.integer("num_hidden_layers"),
+        rows=rows if rows is not None else vocab.size,
+        vocab=vocab,
+        rope_bases=_rope_bases(config, rope),
+        mrope="mrope_section" in rope,
+        embedding_scale=_scale(known or (classes[0] if classes else ""), hidden, None),
+        names=tuple(dict.fromkeys(filter(None, (name or path.resolve().name, config.text("_name_or_path"))))),
+        context=config.integer("max_position_embeddings"),
+        tables=target_tables(path) if tokens else None,
+    )
+
+
+def _rope_bases(config: Config, rope: Mapping[str, Any]) -> tuple[float, ...]:
+    tables = [
+        rope,
+        *(rope[kind] for kind in ("full_attention", "sliding_attention") if isinstance(rope.get(kind), dict)),
+    ]
+    bases = [Config(table, config.file).number("rope_theta") for table in tables]
+    bases += [config.number("rope_theta"), config.number("rope_local_base_freq")]
+    return tuple(dict.fromkeys(base for base in bases if base is not None))
+
+
+def directory_vocab(path: Path, rows: int | None) -> Vocab:
+    """The vocabulary as a drafter's conversion would write it, padded to the target's own rows."""
+    from dflash_convert.vocab import load_vocabulary
+
+    vocabulary = load_vocabulary(path, vocab_size=rows or 0)
+    return vocab_from_keys(path.name, {kv.name: kv for kv in vocabulary.entries})
