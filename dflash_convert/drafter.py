@@ -13,7 +13,6 @@ from dflash_convert.container.types import KV
 from dflash_convert.notes import Note
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
 
@@ -108,9 +107,9 @@ class TensorPlan:
 
     ``transform`` names a function of :mod:`dflash_convert.encode.transforms`, ``argument`` is its parameter (for
     ``rope_rows`` the head size, for ``stack`` the first matrix among the sources), ``constant`` the values of a
-    tensor that is derived rather than read (with sources: the part that replaces theirs).  ``scheme`` and ``block``
-    say how quantized sources become values.  ``type`` is a type of the GGUF that no output type changes (empty: the
-    output type decides).
+    tensor that is derived rather than read (with sources: the part that replaces theirs, or the rows to ``select``).
+    ``scheme`` and ``block`` say how quantized sources become values.  ``type`` is a type of the GGUF that no output
+    type changes (empty: the output type decides).
     """
 
     name: str
@@ -119,7 +118,7 @@ class TensorPlan:
     _: KW_ONLY
     transform: str = "copy"
     argument: int = 0
-    constant: npt.NDArray[np.float32] | None = field(default=None, compare=False)
+    constant: npt.NDArray[Any] | None = field(default=None, compare=False)
     scheme: str = ""
     block: tuple[int, int] = (0, 0)
     type: str = ""

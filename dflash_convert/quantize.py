@@ -10,7 +10,7 @@ from pathlib import Path
 from dflash_convert.checkpoint import SourceTensor
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import KV, TensorType, u32
-from dflash_convert.container.writer import Entry, GgufOutput, layout
+from dflash_convert.container.writer import GgufOutput, layout
 from dflash_convert.drafter import TensorPlan
 from dflash_convert.encode.jobs import Place, make_jobs
 from dflash_convert.encode.workers import run_jobs
@@ -100,13 +100,26 @@ def quantize_file(
     source = open_gguf(source_path)
     check_output_path(output, force=force, inputs=[source_path])
     plan = plan_quantize(source, outtype, options, allow_requantize=allow_requantize)
-    entries = [Entry(t.name, t.shape, kind) for t, kind in plan.tensors]
-    places = layout(plan.keys, entries)
+    nbytes = write_file(plan, output, options.imatrix, force=force, threads=threads, progress=progress)
+    return Quantized(output, plan.outtype, nbytes, plan.type_counts(), plan.fallbacks, time.monotonic() - begin)
+
+
+def write_file(
+    plan: FilePlan,
+    output: Path,
+    imatrix: Path | None = None,
+    *,
+    force: bool = False,
+    threads: int | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Write one planned file, whole or not at all; returns its size in bytes."""
+    places = layout(plan.keys, plan.entries)
     check_space(output.parent, places.size)
-    with GgufOutput(output, entries, places, force=force) as file:
+    with GgufOutput(output, plan.entries, places, force=force) as file:
         jobs = []
         for tensor, kind in plan.tensors:
-            jobs += make_jobs(tensor, (Place(file.fileno(), file.offset(tensor.name), kind.name),), options.imatrix)
+            jobs += make_jobs(tensor, (Place(file.fileno(), file.offset(tensor.name), kind.name),), imatrix)
         run_jobs(jobs, threads, progress)
         file.commit()
-    return Quantized(output, plan.outtype, places.size, plan.type_counts(), plan.fallbacks, time.monotonic() - begin)
+    return places.size

@@ -22,6 +22,7 @@ COMMANDS = {
     "check": ("check", "Check statically that a drafter and a target belong together."),
     "verify": ("verify", "Compare a converted file with its source, tensor by tensor and key by key."),
     "validate": ("validate", "Run the pair in llama.cpp and judge acceptance, speed and text."),
+    "head": ("head", "Give a drafter an output head of its own, reduced to the tokens that pay."),
     "diff": ("diff", "Show keys and tensors in which two GGUF files differ."),
     "migrate": ("migrate", "Rewrite a fork's drafter GGUF for llama.cpp."),
     "package": ("package", "Prepare a release directory: card, checksums, manifest, preset."),

@@ -66,6 +66,8 @@ class RowSource:
             return np.zeros((stop - start, row_length(plan.shape)), dtype=np.float32)
         if plan.transform == "stack":
             return stacked_blocks(self._reader, plan, start, stop)
+        if plan.transform == "select":
+            return self._select(plan, start, stop)
         rows = decode_rows(self._reader, plan, start, stop) if plan.scheme else self._read(plan, start, stop)
         for step in plan.transform.split("+"):
             rows = apply(step, rows, plan, start)
@@ -86,6 +88,18 @@ class RowSource:
         self._reader.into(source, start * k * dtype.itemsize, view.data)
         result: Array = view.view(dtype).reshape(stop - start, k)
         return result
+
+    def _select(self, plan: TensorPlan, start: int, stop: int) -> Array:
+        """Rows ``constant`` of the source, neighbours in one read: its own floats, or uint8 of a quantized type."""
+        if plan.constant is None:
+            raise ValueError("select needs the rows' numbers")
+        source, wanted = plan.sources[0], plan.constant[start:stop]
+        nbytes = source.nbytes // row_count(source.shape)
+        rows = np.empty((wanted.size, nbytes), dtype=np.uint8)
+        breaks = np.flatnonzero(np.diff(wanted) != 1) + 1
+        for first, last in zip([0, *breaks], [*breaks, wanted.size], strict=True):
+            self._reader.into(source, int(wanted[first]) * nbytes, rows[first:last].reshape(-1).data)
+        return rows if source.dtype in BLOCK_TYPES else rows.view(NUMPY_DTYPE[source.dtype])
 
     def _blocks(self, plan: TensorPlan, start: int, stop: int) -> Array:
         """Rows of a quantized GGUF tensor as they stand, uint8 [rows, bytes per row]."""

@@ -1,0 +1,106 @@
+"""Rankings: where they come from, what is always kept, what they cover."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dflash_convert.container.reader import Gguf
+from dflash_convert.errors import ConfigError, UsageError, ValidationError
+from dflash_convert.head import ranking
+from dflash_convert.head.make import choose, tokenizer
+from dflash_convert.head.vocabulary import always_kept, read_vocabulary
+
+
+def made(parts: list[tuple[str, list[int]]], size: int = 512) -> ranking.Ranking:
+    return ranking.from_parts("test", "", parts, size)
+
+
+def test_every_fourth_part_of_a_kind_judges() -> None:
+    ranked = made([("a", [1]), ("b", [9]), ("a", [2]), ("a", [3]), ("a", [4, 4])])
+    assert ranked.counts.nonzero()[0].tolist() == [1, 2, 3, 4, 9]
+    assert ranked.sample.nonzero()[0].tolist() == [1, 2, 3, 9]
+    assert {kind: counts.nonzero()[0].tolist() for kind, counts in ranked.held_out.items()} == {"a": [4]}
+
+
+def test_order_is_by_count_then_id_after_what_is_always_kept() -> None:
+    counts = np.array([0, 5, 7, 5, 0], dtype=np.int64)
+    assert ranking.order(counts, np.array([4], dtype=np.int64)).tolist() == [4, 2, 1, 3, 0]
+
+
+def test_coverage_and_the_rows_that_would_do() -> None:
+    held = {"x": np.array([6, 2, 1, 1], dtype=np.int64)}
+    ranked = np.array([0, 1, 2, 3])
+    found = ranking.coverage(ranked[:2], held)
+    assert found is not None
+    assert found.share == 0.8
+    assert ranking.rows_for(ranked, held, 0.8) == 2
+    assert ranking.rows_for(ranked, held, 0.81) == 3
+    assert ranking.rows_for(ranked[:2], held, 1.0) is None
+
+
+def test_predicted_length_falls_with_every_position() -> None:
+    assert ranking.predicted_length((0.5, 0.25), 1.0) == 1.75
+    assert ranking.predicted_length((0.5, 0.25), 0.5) == 1 + 0.25 + 0.0625
+    assert ranking.predicted_length((), 0.5) is None
+
+
+def test_control_end_byte_and_single_characters_are_kept(drafter: Gguf) -> None:
+    vocabulary = read_vocabulary(drafter)
+    kept = set(always_kept(vocabulary, []).tolist())
+    assert vocabulary.ends <= kept
+    controls = {i for i, kind in enumerate(vocabulary.types) if kind == 3}
+    assert controls <= kept
+    assert {i for i, name in enumerate(vocabulary.names) if len(name) == 1} <= kept
+
+
+def test_too_little_coverage_is_refused_with_the_number_that_would_do(drafter: Gguf) -> None:
+    parts = [("js", list(range(300, 400)))] * 3 + [("js", list(range(300, 500)))]
+    with pytest.raises(ValidationError, match=r"cover 50\.\d+ % of 200 held-out tokens") as caught:
+        choose(drafter, made(parts), 110, 0.9, only_ranked=True)
+    assert "would do" in str(caught.value.tip)
+
+
+def test_fewer_rows_than_must_be_kept_are_refused(drafter: Gguf) -> None:
+    with pytest.raises(UsageError, match="always kept"):
+        choose(drafter, made([("a", [1])]), 8, None)
+
+
+def test_filling_up_is_said(drafter: Gguf) -> None:
+    choice = choose(drafter, made([("a", [1, 2, 3])]), 10, None, only_ranked=True)
+    assert any("filled up by token id" in note.text for note in choice.notes)
+    assert choice.ids.tolist() == sorted(choice.ids.tolist())
+
+
+def test_text_goes_through_the_targets_tokenizer(drafter: Gguf, fixtures: Path, tmp_path: Path) -> None:
+    text = tmp_path / "code.js"
+    text.write_text("﻿const items = [1, 2, 3];\n" * 400, encoding="utf-8")
+    with tokenizer(drafter, fixtures / "tiny-js" / "target") as tokenize:
+        ranked = ranking.from_text([text], tokenize, 512)
+    assert ranked.counts.sum() > 400
+    assert list(ranked.held_out) == ["code"]
+
+
+def test_a_ranking_file(tmp_path: Path) -> None:
+    path = tmp_path / "ids.txt"
+    path.write_text("7\n3\n9\n")
+    assert ranking.order(ranking.from_file(path, 16).counts, np.array([], dtype=np.int64))[:3].tolist() == [7, 3, 9]
+    for text, message in (("7 x\n", "line 1"), ("99\n", "beyond the drafter's vocabulary"), ("3\n3\n", "occurs twice")):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=message):
+            ranking.from_file(path, 16)
+    path.write_text("")
+    with pytest.raises(UsageError, match="holds no token"):
+        ranking.from_file(path, 16)
+
+
+def test_a_run_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"kind": "something"}))
+    with pytest.raises(ConfigError, match="not a validation result"):
+        ranking.from_run(path, 512)
+    with pytest.raises(ConfigError, match="beyond the drafter's vocabulary"):
+        made([("a", [600])])
