@@ -9,7 +9,7 @@ from pathlib import Path
 from dflash_convert.checkpoint import Reader, SourceTensor, open_checkpoint
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.errors import CheckpointError, ContainerError, InputError
-from dflash_convert.families.mask_embedding import PREFIXES
+from dflash_convert.tables import find_table
 from dflash_convert.validation.pair import target_shards
 
 BLOCK = 1 << 22
@@ -57,7 +57,7 @@ def _from_directory(directory: Path) -> dict[str, SourceTensor]:
     tensors = open_checkpoint(directory).tensors
     found: dict[str, SourceTensor] = {}
     for name, last in CHECKPOINT_NAMES.items():
-        source = next((tensors[prefix + last] for prefix in PREFIXES if prefix + last in tensors), None)
+        source = find_table(tensors, last)
         if source is None:
             continue
         if source.dtype not in ("BF16", "F16", "F32") or len(source.shape) != 2:
