@@ -1,29 +1,29 @@
 """A drafter checkpoint on disk: config.json, the safetensors files and their tensors.
 
-safetensors is read here rather than through its library because rows must stream into reused buffers (a
-mapping counts as resident memory) and because every length in a header is checked before it is believed.
-Layout: https://huggingface.co/docs/safetensors (8 bytes header length, JSON header, data).
+The safetensors library checks a header strictly (https://huggingface.co/docs/safetensors); what it does not
+look at is checked here first: limits, names that occur twice, a link out of the directory.  Data is read here,
+because rows must stream into reused buffers (a mapping counts as resident memory).
 """
 
 from __future__ import annotations
 
-import json
+import math
 import os
-import re
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from dflash_convert.errors import CheckpointError, ConfigError
+from dflash_convert.jsonfile import parse_json, read_json
+from dflash_convert.text import one_line, shorten
 
 INDEX = "model.safetensors.index.json"
-MAX_HEADER = 32_000_000  # bytes; the format allows 100 MB, a file of 92,000 tensors would need 12 MB
-MAX_JSON = 64_000_000  # bytes; gpt-oss' tokenizer.json has 28 MB
-# lists, objects and commas, which bound what parsing allocates; Gemma 4's tokenizer.json has 1.8 million
-MAX_ITEMS = 4_000_000
+MAX_HEADER = 16_000_000  # bytes; the format allows 100 MB, a file of 92,000 tensors needs 12 MB
 MAX_DIMS = 8
-SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 MAX_FILE_NAME = 255  # bytes
 
 DTYPE_BYTES = {
@@ -86,60 +86,6 @@ def read_config(directory: Path) -> dict[str, Any]:
             f"{directory}: no config.json", tip="give the directory of a Hugging Face checkpoint, or owner/name of one"
         )
     return read_json(path)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; ConfigError for anything else, for NaN constants, repeated keys and deep nesting."""
-    try:
-        if path.stat().st_size > MAX_JSON:
-            raise ConfigError(f"{path.name}: larger than {MAX_JSON // 1_000_000} MB")
-        value = parse_json(path.read_bytes(), path.name)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    return value
-
-
-def parse_json(data: bytes, name: str) -> dict[str, Any]:
-    """Strict JSON: ConfigError names ``name`` and the defect."""
-
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        result: dict[str, Any] = {}
-        for key, value in items:
-            if key in result:
-                raise ConfigError(f"{name}: key {key!r} occurs twice")
-            result[key] = value
-        return result
-
-    def constant(text: str) -> Any:
-        raise ConfigError(f"{name}: {text} is not a number that JSON allows")
-
-    if sum(map(data.count, (b"{", b"[", b","))) > MAX_ITEMS:
-        raise ConfigError(f"{name}: more than {MAX_ITEMS:,} items")
-    try:
-        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=pairs, parse_constant=constant)
-    except UnicodeDecodeError:
-        raise ConfigError(f"{name}: not UTF-8 text") from None
-    except RecursionError:
-        raise ConfigError(f"{name}: nested too deeply") from None
-    except ValueError as error:
-        tip = "a Git LFS pointer, not the file: run git lfs pull" if data.startswith(b"version https://git") else None
-        raise ConfigError(f"{name}: not valid JSON ({error})", tip=tip) from None
-    if not isinstance(value, dict):
-        raise ConfigError(f"{name}: holds a {type(value).__name__}, not an object")
-    if has_half_character(data, value):
-        raise ConfigError(f"{name}: holds half of a surrogate pair, which is no character")
-    return value
-
-
-def has_half_character(data: bytes, value: Any) -> bool:
-    """Whether the JSON ``data``, parsed to ``value``, escapes a lone surrogate, which no file can hold as UTF-8."""
-    if SURROGATE.search(data) is None:
-        return False
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except (UnicodeEncodeError, RecursionError):
-        return True
-    return False
 
 
 def _tensors(directory: Path) -> dict[str, SourceTensor]:
@@ -231,74 +177,69 @@ def _merge(parts: Iterable[dict[str, SourceTensor]]) -> dict[str, SourceTensor]:
 
 def read_safetensors(path: Path) -> dict[str, SourceTensor]:
     """The tensors of one file, sorted by name; CheckpointError for every rule of the format it breaks."""
+    tensors = []
     try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            prefix = file.read(8)
-            if len(prefix) < 8 or prefix.startswith(b"version "):
-                tip = "a Git LFS pointer: run git lfs pull" if prefix.startswith(b"version ") else "finish the download"
-                raise CheckpointError(f"{path.name}: not a safetensors file ({size} bytes)", tip=tip)
-            length = int.from_bytes(prefix, "little")
-            if length > size - 8:
-                raise CheckpointError(f"{path.name}: header length {length} in a file of {size} bytes")
-            if length > MAX_HEADER:
-                raise CheckpointError(f"{path.name}: a header of {length} bytes, more than {MAX_HEADER // 10**6} MB")
-            try:
-                header = parse_json(file.read(length), f"{path.name} (header)")
-            except ConfigError as error:
-                raise CheckpointError(str(error), tip=error.tip) from None
+        start, size = _check_header(path)
+        at = start
+        with safe_open(path, framework="numpy") as file:  # maps the file; no tensor is touched
+            for name in file.offset_keys():
+                tensors.append(_tensor(path, name, file.get_slice(name), at))
+                at += tensors[-1].nbytes  # the library has seen that the data has no holes and no overlaps
+    except SafetensorError as error:
+        raise _refused(path, str(error), size - start) from None
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
-    metadata = header.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise CheckpointError(f"{path.name}: __metadata__ does not map names to texts")
-    start = 8 + length
-    tensors = [_entry(path, name, entry, start, size) for name, entry in header.items()]
-    _check_cover(path, tensors, start, size)
-    return {tensor.name: tensor for tensor in sorted(tensors, key=lambda t: t.name)}
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror or error})") from None
+    tensors.sort(key=lambda tensor: tensor.name)
+    return {tensor.name: tensor for tensor in tensors}
 
 
-def _entry(path: Path, name: str, entry: Any, start: int, size: int) -> SourceTensor:
-    def fail(text: str) -> CheckpointError:
-        return CheckpointError(f"{path.name}: tensor {name!r} {text}")
-
-    if not isinstance(entry, dict):
-        raise fail("has no description")
-    dtype, shape, span = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
-    if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
-        raise fail(f"has unknown dtype {dtype!r}")
-    if not isinstance(shape, list) or len(shape) > MAX_DIMS or not all(_is_count(n) for n in shape):
-        raise fail(f"has shape {shape!r}")
-    if not isinstance(span, list) or len(span) != 2 or not all(_is_count(n) for n in span):
-        raise fail(f"has data_offsets {span!r}")
-    begin, end = span
-    if end < begin or start + end > size:
-        raise CheckpointError(
-            f"{path.name}: tensor {name!r} lies at bytes {begin} to {end} of {size - start}",
-            tip="the file is incomplete: finish the download",
-        )
-    count = 1
-    for n in shape:
-        count *= n
-    if count * DTYPE_BYTES[dtype] != end - begin:
-        raise fail(f"has shape {shape} of {dtype} but {end - begin} bytes")
-    return SourceTensor(name, path, dtype, tuple(shape), start + begin, end - begin)
+def _tensor(path: Path, name: str, found: Any, offset: int) -> SourceTensor:
+    dtype, shape = sys.intern(found.get_dtype()), tuple(found.get_shape())
+    if len(shape) > MAX_DIMS:
+        raise CheckpointError(f"{path.name}: tensor {name!r} has shape {shorten(str(list(shape)))}")
+    return SourceTensor(name, path, dtype, shape, offset, math.prod(shape) * DTYPE_BYTES[dtype])
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
+def _check_header(path: Path) -> tuple[int, int]:
+    """(where the data starts, bytes of the file), after what the library does not look at: limits, names, dtypes."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        prefix = file.read(8)
+        if len(prefix) < 8 or prefix.startswith(b"version "):
+            tip = "a Git LFS pointer: run git lfs pull" if prefix.startswith(b"version ") else "finish the download"
+            raise CheckpointError(f"{path.name}: not a safetensors file ({size} bytes)", tip=tip)
+        length = int.from_bytes(prefix, "little")
+        if length > size - 8:
+            raise CheckpointError(f"{path.name}: header length {length} in a file of {size} bytes")
+        if length > MAX_HEADER:
+            raise CheckpointError(f"{path.name}: a header of {length} bytes, more than {MAX_HEADER // 10**6} MB")
+        header = parse_json(file.read(length), f"{path.name} (header)", refuse=CheckpointError, keep=_dtype_only)
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        dtype = entry.get("dtype") if isinstance(entry, dict) else entry
+        if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
+            raise CheckpointError(f"{path.name}: tensor {name!r} has unknown dtype {shorten(repr(dtype))}")
+    return 8 + length, size
 
 
-def _check_cover(path: Path, tensors: list[SourceTensor], start: int, size: int) -> None:
-    """The data must be covered without holes and overlaps, as the format demands."""
-    at = start
-    for tensor in sorted(tensors, key=lambda t: (t.offset, t.nbytes)):
-        if tensor.offset != at:
-            defect = "overlaps another" if tensor.offset < at else "leaves a hole before it"
-            raise CheckpointError(f"{path.name}: tensor {tensor.name!r} {defect}")
-        at += tensor.nbytes
-    if at != size:
-        raise CheckpointError(f"{path.name}: {size - at} bytes belong to no tensor")
+def _dtype_only(fields: dict[str, Any]) -> Any:
+    """What is kept of a tensor's entry, so that a header of 92,000 tensors does not become 400,000 objects."""
+    if not isinstance(fields.get("data_offsets"), list):
+        return fields
+    dtype = fields.get("dtype")
+    return sys.intern(dtype) if isinstance(dtype, str) else dtype
+
+
+def _refused(path: Path, reason: str, data: int) -> CheckpointError:
+    """The library's refusal on one line; it quotes names out of the file."""
+    reason = reason.removeprefix("Error while deserializing header: ")
+    if "not fully covered" in reason:
+        reason = f"its {data} bytes of data are not as many as its header describes"
+    return CheckpointError(
+        f"{path.name}: {shorten(one_line(reason), 300)}",
+        tip="the file is incomplete or damaged: finish the download, or fetch it again",
+    )
 
 
 class Reader:

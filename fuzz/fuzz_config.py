@@ -55,9 +55,10 @@ def changed(config: dict[str, Any], data: bytes) -> dict[str, Any]:
 def reader() -> Callable[[bytes], object]:
     import make_checkpoints
 
-    from dflash_convert.checkpoint import Checkpoint, open_checkpoint, parse_json, read_json
+    from dflash_convert.checkpoint import Checkpoint, open_checkpoint
     from dflash_convert.container.writer import layout
     from dflash_convert.families.detect import describe
+    from dflash_convert.jsonfile import parse_json, read_json
     from dflash_convert.plan import TypeOptions, plan_file
 
     root = scratch()

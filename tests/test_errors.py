@@ -158,7 +158,7 @@ MISTAKES: dict[str, tuple[list[str], int, str, str]] = {
     "half a character in a config": (
         ["{half}", "--target-model-dir", "{target}"],
         3,
-        "config.json: holds half of a surrogate pair",
+        "config.json: contains an unpaired surrogate",
         "",
     ),
 }

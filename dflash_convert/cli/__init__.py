@@ -149,7 +149,7 @@ def _verbosity(argv: list[str]) -> int:
 
 
 def _report(message: str, tip: str | None) -> None:
-    from dflash_convert.cli.common import one_line
+    from dflash_convert.text import one_line
 
     red, dim, off = ("\x1b[31m", "\x1b[2m", "\x1b[0m") if _colour() else ("", "", "")
     click.echo(f"{red}ERROR{off} {one_line(message)}", err=True)

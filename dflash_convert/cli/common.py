@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -12,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dflash_convert.notes import Note
+from dflash_convert.text import printable
 
 if TYPE_CHECKING:
     from dflash_convert.drafter import Taps
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 MARK = {"info": "", "derived": "derived: ", "skipped": "skipped: ", "warning": "WARNING: "}
 
 
@@ -41,17 +40,6 @@ def say(text: str, *, quiet: bool = False) -> None:
 def echo(text: str, *, err: bool = False) -> None:
     """Print text that may hold a stranger's words: names and values of a checkpoint or a GGUF."""
     click.echo(printable(text), err=err)
-
-
-def printable(text: str) -> str:
-    """Control characters, half characters and marks that reverse the writing direction as escapes, so that a
-    file's words cannot drive the terminal."""
-    return UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
-
-
-def one_line(text: str) -> str:
-    """As :func:`printable`, and line breaks as escapes too."""
-    return printable(text).replace("\n", "\\n")
 
 
 def show_notes(notes: Iterable[Note], *, quiet: bool = False) -> None:

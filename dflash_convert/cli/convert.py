@@ -13,7 +13,6 @@ import click
 from dflash_convert.cli.common import (
     echo,
     json_option,
-    one_line,
     override_options,
     progress_wanted,
     say,
@@ -21,6 +20,7 @@ from dflash_convert.cli.common import (
     type_options,
     verbosity_options,
 )
+from dflash_convert.text import one_line
 
 if TYPE_CHECKING:
     from dflash_convert.convert import Conversion, Options, Source, Written

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dflash_convert.checkpoint import Checkpoint, SourceTensor, read_json
+from dflash_convert.checkpoint import Checkpoint, SourceTensor
 from dflash_convert.drafter import Weight
 from dflash_convert.errors import CheckpointError, FamilyError
+from dflash_convert.jsonfile import read_json
 from dflash_convert.notes import Note
 
 EIGHT_BIT = ("F8_E4M3", "F8_E5M2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dflash_convert.checkpoint import read_json
+from dflash_convert.jsonfile import read_json
 
 
 def token_id(directory: Path | None, text: str) -> int | None:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dflash_convert.checkpoint import has_half_character
 from dflash_convert.errors import TokenizerError
+from dflash_convert.jsonfile import LFS, parse_json
 
 MAX_BYTES = 128 << 20  # the largest tokenizer.json in the field is 35 MB
 MAX_ITEMS = 8_000_000  # lists, objects and commas, which bound what parsing allocates; Gemma 4's has 1.8 million
 EXPECTED = "tokenizer.json, tokenizer.model, tekken.json, *.tiktoken, tiktoken.model, or vocab.json with merges.txt"
-LFS = b"version https://git-lfs.github.com/spec/"
 
 
 @contextmanager
@@ -78,19 +76,10 @@ class TokenizerFiles:
     def json(self, name: str) -> dict[str, Any]:
         """A JSON object, or a TokenizerError; always UTF-8, whatever the locale says."""
         data = self.read(name)
-        if sum(map(data.count, (b"{", b"[", b","))) > MAX_ITEMS:
-            raise TokenizerError(f"{self.directory / name}: more than {MAX_ITEMS:,} items")
-        try:
-            with collector_paused():
-                value = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-            raise TokenizerError(f"{self.directory / name}: not valid JSON ({reason})") from error
-        if has_half_character(data, value):
-            raise TokenizerError(f"{self.directory / name}: holds half of a surrogate pair, which is no character")
-        if not isinstance(value, dict):
-            raise TokenizerError(f"{self.directory / name}: a JSON object was expected, found {type(value).__name__}")
-        return value
+        with collector_paused():
+            return parse_json(
+                data, str(self.directory / name), refuse=TokenizerError, max_items=MAX_ITEMS, strict=False
+            )
 
     def optional_json(self, name: str) -> dict[str, Any]:
         return self.json(name) if self.has(name) else {}

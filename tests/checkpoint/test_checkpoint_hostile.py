@@ -16,13 +16,12 @@ from checkpoint_files import CONFIG, directory, entry, safetensors
 from dflash_convert.checkpoint import (
     DTYPE_BYTES,
     MAX_HEADER,
-    MAX_JSON,
     open_checkpoint,
     read_config,
-    read_json,
     read_safetensors,
 )
 from dflash_convert.errors import CheckpointError, ConfigError
+from dflash_convert.jsonfile import MAX_JSON, read_json
 
 EIGHT = bytes(8)
 ONE = {"a": entry([2], 0, 8)}
@@ -38,7 +37,7 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "header length 2^64-1": (safetensors(ONE, EIGHT, 2**64 - 1), "header length 18446744073709551615"),
     "header one byte longer than the file": (safetensors(b"{}", b"", 3), "header length 3 in a file of 10 bytes"),
     "header length short by one": (safetensors(ONE, EIGHT, len(json.dumps(ONE)) - 1), "not valid JSON"),
-    "header that is a list": (safetensors(b"[]"), "holds a list, not an object"),
+    "header that is a list": (safetensors(b"[]"), "a JSON object was expected, found list"),
     "header that is not UTF-8": (safetensors(b'{"\xff": 1}'), "not UTF-8 text"),
     "header in UTF-16": (safetensors('{"a": 1}'.encode("utf-16")), "not UTF-8 text"),
     "nested 100,000 deep": (safetensors(b'{"a":' * 100_000), "nested too deeply"),
@@ -46,39 +45,54 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "NaN": (safetensors(b'{"a": NaN}'), "NaN is not a number that JSON allows"),
     "Infinity": (safetensors(b'{"a": -Infinity}'), "-Infinity is not a number"),
     "the same name twice": (safetensors(b'{"a": {}, "a": {}}'), "key 'a' occurs twice"),
+    "the same tensor twice": (
+        safetensors(b'{"a": %b, "a": %b}' % ((json.dumps(ONE["a"]).encode(),) * 2), EIGHT),
+        "key 'a' occurs twice",  # the library takes this one
+    ),
+    "a name that breaks the line": (safetensors({"a\nb\x1b[2J": entry([2], 8, 0)}, EIGHT), r"tensor `a\\nb\\x1b"),
+    "a name of 2 MB": (safetensors({"n" * 2_000_000: entry([2], 8, 0)}, EIGHT), "invalid offset for tensor `n+…"),
+    "a dtype of the format that is not read": (safetensors({"a": entry([2], 0, 1, "F4")}, b"0"), "unknown dtype 'F4'"),
     "the same field twice": (safetensors(b'{"a": {"dtype": "F32", "dtype": "F16"}}'), "key 'dtype' occurs twice"),
     "five million items": (safetensors(b"{" + b'"":[],' * 2_500_000), "more than 4,000,000 items"),
     "a number of 5,000 digits": (safetensors(b'{"a": ' + b"9" * 5000 + b"}"), "not valid JSON"),
-    "entry that is a list": (safetensors({"a": []}), "tensor 'a' has no description"),
+    "entry that is a list": (safetensors({"a": []}), "tensor 'a' has unknown dtype"),
     "no dtype": (safetensors({"a": {"shape": [2], "data_offsets": [0, 8]}}, EIGHT), "has unknown dtype None"),
     "unknown dtype": (safetensors({"a": entry([2], 0, 8, "F31")}, EIGHT), "has unknown dtype 'F31'"),
     "dtype in small letters": (safetensors({"a": entry([2], 0, 8, "f32")}, EIGHT), "has unknown dtype 'f32'"),
     "dtype that is a list": (safetensors({"a": {**ONE["a"], "dtype": ["F32"]}}, EIGHT), r"unknown dtype \['F32'\]"),
-    "no shape": (safetensors({"a": {"dtype": "F32", "data_offsets": [0, 8]}}, EIGHT), "has shape None"),
-    "negative dimension": (safetensors({"a": entry([-2, -1], 0, 8)}, EIGHT), r"has shape \[-2, -1\]"),
-    "fractional dimension": (safetensors({"a": entry([2.0], 0, 8)}, EIGHT), r"has shape \[2.0\]"),  # type: ignore[list-item]
-    "dimension true": (safetensors({"a": entry([2, True], 0, 8)}, EIGHT), r"has shape \[2, True\]"),
-    "dimension 2^62": (safetensors({"a": entry([1 << 62], 0, 8)}, EIGHT), r"has shape \[4611686018427387904\]"),
-    "product that wraps": (safetensors({"a": entry([1 << 33, 1 << 31], 0, 0)}), "of F32 but 0 bytes"),
+    "no shape": (safetensors({"a": {"dtype": "F32", "data_offsets": [0, 8]}}, EIGHT), "missing field `shape`"),
+    "negative dimension": (safetensors({"a": entry([-2, -1], 0, 8)}, EIGHT), "integer `-2`, expected usize"),
+    "fractional dimension": (safetensors({"a": entry([2.0], 0, 8)}, EIGHT), "floating point `2.0`, expected usize"),  # type: ignore[list-item]
+    "dimension true": (safetensors({"a": entry([2, True], 0, 8)}, EIGHT), "boolean `true`, expected usize"),
+    "dimension 2^62": (safetensors({"a": entry([1 << 62], 0, 8)}, EIGHT), "overflow computing buffer size"),
+    "product that wraps": (safetensors({"a": entry([1 << 33, 1 << 31], 0, 0)}), "overflow computing buffer size"),
     "nine dimensions": (safetensors({"a": entry([1] * 8 + [2], 0, 8)}, EIGHT), r"has shape \[1, 1"),
-    "shape x dtype too small": (safetensors({"a": entry([1], 0, 8)}, EIGHT), r"has shape \[1\] of F32 but 8 bytes"),
-    "shape x dtype too large": (safetensors({"a": entry([3], 0, 8)}, EIGHT), r"has shape \[3\] of F32 but 8 bytes"),
-    "no offsets": (safetensors({"a": {"dtype": "F32", "shape": [2]}}, EIGHT), "has data_offsets None"),
-    "empty offsets": (safetensors({"a": {**ONE["a"], "data_offsets": []}}, EIGHT), r"has data_offsets \[\]"),
-    "three offsets": (safetensors({"a": {**ONE["a"], "data_offsets": [0, 8, 8]}}, EIGHT), r"\[0, 8, 8\]"),
-    "negative offset": (safetensors({"a": entry([2], -8, 0)}, EIGHT), r"has data_offsets \[-8, 0\]"),
-    "end before begin": (safetensors({"a": entry([2], 8, 0)}, EIGHT), "lies at bytes 8 to 0 of 8"),
-    "end past the file": (safetensors({"a": entry([2], 0, 8)}, bytes(7)), "lies at bytes 0 to 8 of 7"),
-    "offset 2^61": (safetensors({"a": entry([2], 1 << 61, (1 << 61) + 8)}, EIGHT), "lies at bytes"),
-    "hole at the start": (safetensors({"a": entry([2], 8, 16)}, bytes(16)), "'a' leaves a hole before it"),
-    "hole between": (safetensors({**ONE, "b": entry([2], 12, 20)}, bytes(20)), "'b' leaves a hole before it"),
-    "overlap": (safetensors({**ONE, "b": entry([2], 4, 12)}, bytes(12)), "'b' overlaps another"),
-    "two tensors in one place": (safetensors({**ONE, "b": entry([2], 0, 8)}, EIGHT), "overlaps another"),
-    "bytes that nobody owns": (safetensors(ONE, bytes(9)), "1 bytes belong to no tensor"),
-    "data without tensors": (safetensors({}, EIGHT), "8 bytes belong to no tensor"),
-    "metadata that is a list": (safetensors({"__metadata__": [], **ONE}, EIGHT), "__metadata__ does not map"),
-    "metadata with a number": (safetensors({"__metadata__": {"a": 1}, **ONE}, EIGHT), "__metadata__ does not map"),
-    "metadata that is null": (safetensors({"__metadata__": None, **ONE}, EIGHT), "__metadata__ does not map"),
+    "shape x dtype too small": (safetensors({"a": entry([1], 0, 8)}, EIGHT), "invalid shape, data type, or offset"),
+    "shape x dtype too large": (safetensors({"a": entry([3], 0, 8)}, EIGHT), "invalid shape, data type, or offset"),
+    "no offsets": (safetensors({"a": {"dtype": "F32", "shape": [2]}}, EIGHT), "missing field `data_offsets`"),
+    "empty offsets": (safetensors({"a": {**ONE["a"], "data_offsets": []}}, EIGHT), "expected a tuple of size 2"),
+    "three offsets": (
+        safetensors({"a": {**ONE["a"], "data_offsets": [0, 8, 8]}}, EIGHT),
+        "expected 2 elements in sequence",
+    ),
+    "negative offset": (safetensors({"a": entry([2], -8, 0)}, EIGHT), "integer `-8`, expected usize"),
+    "end before begin": (safetensors({"a": entry([2], 8, 0)}, EIGHT), "invalid offset for tensor `a`"),
+    "end past the file": (
+        safetensors({"a": entry([2], 0, 8)}, bytes(7)),
+        "its 7 bytes of data are not as many",
+    ),
+    "offset 2^61": (safetensors({"a": entry([2], 1 << 61, (1 << 61) + 8)}, EIGHT), "invalid offset for tensor `a`"),
+    "hole at the start": (safetensors({"a": entry([2], 8, 16)}, bytes(16)), "invalid offset for tensor `a`"),
+    "hole between": (safetensors({**ONE, "b": entry([2], 12, 20)}, bytes(20)), "invalid offset for tensor `b`"),
+    "overlap": (safetensors({**ONE, "b": entry([2], 4, 12)}, bytes(12)), "invalid offset for tensor `b`"),
+    "two tensors in one place": (
+        safetensors({**ONE, "b": entry([2], 0, 8)}, EIGHT),
+        "invalid offset for tensor",
+    ),
+    "bytes that nobody owns": (safetensors(ONE, bytes(9)), "its 9 bytes of data are not as many"),
+    "data without tensors": (safetensors({}, EIGHT), "its 8 bytes of data are not as many"),
+    "metadata that is a list": (safetensors({"__metadata__": [], **ONE}, EIGHT), "expected a map"),
+    "metadata with a number": (safetensors({"__metadata__": {"a": 1}, **ONE}, EIGHT), "integer `1`, expected a string"),
 }
 
 
@@ -162,9 +176,9 @@ def test_every_dtype_and_odd_shape_that_the_format_allows(tmp_path: Path) -> Non
 CONFIGS: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "config.json: not valid JSON"),
     "half an object": (b'{"architectures": [', "config.json: not valid JSON"),
-    "a list": (b"[1, 2]", "config.json: holds a list, not an object"),
-    "a number": (b"7", "config.json: holds a int, not an object"),
-    "null": (b"null", "config.json: holds a NoneType, not an object"),
+    "a list": (b"[1, 2]", "config.json: a JSON object was expected, found list"),
+    "a number": (b"7", "config.json: a JSON object was expected, found int"),
+    "null": (b"null", "config.json: a JSON object was expected, found NoneType"),
     "two objects": (b"{} {}", "config.json: not valid JSON"),
     "NaN": (b'{"rms_norm_eps": NaN}', "config.json: NaN is not a number"),
     "the same key twice": (b'{"a": 1, "a": 2}', "config.json: key 'a' occurs twice"),
@@ -172,8 +186,8 @@ CONFIGS: dict[str, tuple[bytes, str]] = {
     "Latin-1": ('{"a": "é"}'.encode("latin-1"), "config.json: not UTF-8 text"),
     "nested 100,000 deep": (b"[" * 100_000, "config.json: nested too deeply"),
     "a Git LFS pointer": (POINTER, "config.json: not valid JSON"),
-    "half a character": (b'{"a": "\\ud83d"}', "config.json: holds half of a surrogate pair"),
-    "the other half": (b'{"a": {"\\uDE00 \\ud83d\\ude00": 1}}', "config.json: holds half of a surrogate pair"),
+    "half a character": (b'{"a": "\\ud83d"}', "config.json: contains an unpaired surrogate"),
+    "the other half": (b'{"a": {"\\uDE00 \\ud83d\\ude00": 1}}', "config.json: contains an unpaired surrogate"),
     "a comment": (b'{"a": 1 /* one */}', "config.json: not valid JSON"),
     "gzip": (b"\x1f\x8b\x08\x00" + bytes(20), "config.json: not"),
 }
@@ -248,7 +262,7 @@ INDEXES: dict[str, tuple[Mapping[str, Any], dict[str, bytes], str]] = {
         "does not list tensor 'b' of 1",
     ),
     "shard that is JSON": (index({"a": "config.json"}), {}, "config.json: header length"),
-    "shard that is cut": (index({"a": "1"}), {"1": SHARD[:-1]}, "1: tensor 'a' lies at bytes 0 to 8 of 7"),
+    "shard that is cut": (index({"a": "1"}), {"1": SHARD[:-1]}, "1: its 7 bytes of data are not as many"),
 }
 
 

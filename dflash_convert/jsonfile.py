@@ -1,0 +1,83 @@
+"""JSON out of untrusted files: bounded before it is parsed, and strict about what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dflash_convert.errors import ConfigError, InputError
+
+MAX_JSON = 64_000_000  # bytes; gpt-oss' tokenizer.json has 28 MB
+# lists, objects and commas, which bound what parsing allocates; Gemma 4's tokenizer.json has 1.8 million
+MAX_ITEMS = 4_000_000
+LFS = b"version https://git-lfs.github.com/spec/"
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object; ConfigError for anything else, for NaN constants, repeated keys and deep nesting."""
+    try:
+        if path.stat().st_size > MAX_JSON:
+            raise ConfigError(f"{path.name}: larger than {MAX_JSON // 1_000_000} MB")
+        return parse_json(path.read_bytes(), path.name)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def parse_json(
+    data: bytes,
+    name: str,
+    *,
+    refuse: type[InputError] = ConfigError,
+    max_items: int = MAX_ITEMS,
+    strict: bool = True,
+    keep: Callable[[dict[str, Any]], Any] | None = None,
+) -> dict[str, Any]:
+    """The JSON object in ``data``, always UTF-8; ``refuse`` names ``name`` and the defect.
+
+    ``strict=False`` admits NaN constants and repeated keys (the last one counts), as tokenizer libraries do.
+    ``keep`` turns every strictly read object into what is kept of it, the innermost first.
+    """
+
+    def unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(items)
+        if len(result) < len(items):
+            twice, _ = Counter(key for key, _ in items).most_common(1)[0]
+            raise refuse(f"{name}: key {twice!r} occurs twice")
+        return result if keep is None else keep(result)
+
+    def constant(text: str) -> Any:
+        raise refuse(f"{name}: {text} is not a number that JSON allows")
+
+    if sum(map(data.count, (b"{", b"[", b","))) > max_items:
+        raise refuse(f"{name}: more than {max_items:,} items")
+    hooks: dict[str, Any] = {"object_pairs_hook": unique, "parse_constant": constant} if strict else {}
+    try:
+        value = json.loads(data.decode("utf-8-sig"), **hooks)
+    except UnicodeDecodeError:
+        raise refuse(f"{name}: not UTF-8 text") from None
+    except RecursionError:
+        raise refuse(f"{name}: nested too deeply") from None
+    except ValueError as error:
+        tip = "a Git LFS pointer, not the file: run git lfs pull" if data.startswith(LFS) else None
+        raise refuse(f"{name}: not valid JSON ({error})", tip=tip) from None
+    if not isinstance(value, dict):
+        raise refuse(f"{name}: a JSON object was expected, found {type(value).__name__}")
+    if _has_lone_surrogate(data, value):
+        raise refuse(f"{name}: contains an unpaired surrogate")
+    return value
+
+
+def _has_lone_surrogate(data: bytes, value: Any) -> bool:
+    """Whether the JSON ``data``, parsed to ``value``, escapes a lone surrogate, which no file can hold as UTF-8."""
+    if SURROGATE.search(data) is None:
+        return False
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return True
+    return False
