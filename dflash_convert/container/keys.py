@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dflash_convert.container.types import KV
 from dflash_convert.errors import ContainerError
+
+if TYPE_CHECKING:
+    from dflash_convert.container.reader import Gguf
 
 T = TypeVar("T")
 
@@ -115,6 +118,11 @@ class Keys:
         if len(items) < count:
             raise self.fail(name, f"{count} values, one a layer", items)
         return items
+
+
+def keys_of(gguf: Gguf) -> Keys:
+    """A file's keys, named after it in errors."""
+    return Keys.of(gguf.path.name, gguf.keys.values())
 
 
 def _short(value: Any) -> str:

@@ -12,6 +12,7 @@ from dflash_convert.errors import FamilyError
 from dflash_convert.families import deepseek_v4, dflash, eagle3, gemma4_assistant, gemma4_dspark, refused
 from dflash_convert.families.common import plain_weights
 from dflash_convert.hparams import Config, architectures
+from dflash_convert.llama import DFLASH
 from dflash_convert.notes import Note
 
 
@@ -25,6 +26,7 @@ class Family(Protocol):
 
 FAMILIES: tuple[Family, ...] = (dflash, gemma4_dspark, deepseek_v4, eagle3, gemma4_assistant)
 KNOWN = tuple(name for family in FAMILIES for name in family.ARCHITECTURES)
+SPECULATORS = tuple(variant.family.lower() for variant in DFLASH.variants)  # speculators' names of the same
 DRAFTER_FIELDS = ("dflash_config", "target_layer_ids", "aux_hidden_state_layer_ids", "speculators_model_type")
 
 
@@ -57,7 +59,7 @@ def _by_content(checkpoint: Checkpoint, names: list[str]) -> tuple[Family, str] 
         return deepseek_v4, "a DeepSeek-V4 checkpoint with dspark fields; its stages mtp.N are the drafter"
     if names:
         return None
-    if config.get("speculators_model_type") in ("dflash", "dspark", "dflash2") or "dflash_config" in config:
+    if config.get("speculators_model_type") in SPECULATORS or "dflash_config" in config:
         return dflash, "config.json has no architectures, but a drafter's fields"
     bare = {name.removeprefix("model.") for name in tensors}
     if {"fc.weight", "hidden_norm.weight"} <= bare and any(field in config for field in DRAFTER_FIELDS):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dflash_convert import llama
+from dflash_convert.container.keys import Keys
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import KV, TensorType, ValueType, array, array_length, boolean, f32, string, u32
 from dflash_convert.container.writer import Entry, GgufOutput, layout
@@ -75,35 +76,32 @@ class Migration:
 
 
 class _Old:
-    """The fork's keys, looked up without their architecture prefix."""
+    """The fork's keys, looked up without their architecture prefix under the first spelling that is there."""
 
     def __init__(self, gguf: Gguf) -> None:
         self.gguf = gguf
-        self.prefix = gguf.architecture + "."
+        self.keys = Keys.of(gguf.path.name, gguf.keys.values()).under(gguf.architecture)
         self.used: set[str] = set()
 
-    def kv(self, *names: str) -> KV | None:
-        for name in names:
-            kv = self.gguf.keys.get(self.prefix + name)
-            if kv is not None:
-                self.used.add(kv.name)
-                return kv
-        return None
+    def _name(self, names: Sequence[str]) -> str:
+        name = next((name for name in names if name in self.keys), names[0])
+        self.used.add(self.keys.prefix + name)
+        return name
+
+    def kv(self, name: str) -> KV | None:
+        return self.gguf.keys.get(self.keys.prefix + self._name((name,)))
 
     def value(self, *names: str) -> Any:
-        kv = self.kv(*names)
-        return None if kv is None else kv.value
+        return self.keys.value(self._name(names))
+
+    def count(self, *names: str, low: int = 1) -> int | None:
+        return self.keys.integer(self._name(names), low=low)
+
+    def integers(self, *names: str) -> list[int] | None:
+        return self.keys.integers(self._name(names))
 
     def fail(self, text: str, tip: str | None = None) -> ContainerError:
         return ContainerError(f"{self.gguf.path.name}: {text}", tip=tip)
-
-    def count(self, *names: str, low: int = 1) -> int | None:
-        value = self.value(*names)
-        if value is None:
-            return None
-        if not isinstance(value, int) or isinstance(value, bool) or value < low:
-            raise self.fail(f"{self.prefix}{names[0]} is {value!r}, not a whole number of at least {low}")
-        return value
 
 
 def plan_migration(gguf: Gguf, vocabulary: Sequence[KV] | None, overrides: Overrides) -> Migration:
@@ -193,8 +191,10 @@ def _taps(
     old: _Old, plans: Sequence[tuple[TensorPlan, TensorType]], hidden: int, overrides: Overrides, notes: list[Note]
 ) -> Taps:
     """The nested list counts outputs, an un-nested one layer inputs: it is llama.cpp's own."""
-    own = old.value("target_layers")
-    nested = old.value("dflash.target_layer_ids", "dspark.target_layers", "dspark.target_layer_ids", "target_layer_ids")
+    own = old.integers("target_layers")
+    nested = old.integers(
+        "dflash.target_layer_ids", "dspark.target_layers", "dspark.target_layer_ids", "target_layer_ids"
+    )
     if overrides.taps is not None:
         taps = overrides.taps
     elif own is not None:
@@ -304,7 +304,7 @@ def _left_over(old: _Old, notes: list[Note]) -> None:
     """Every key of the fork is used, known to be needless, or named."""
     if old.value("dspark.log_snr_conditioning"):
         raise FamilyError(f"{old.gguf.path.name}: llama.cpp's DSpark has no noise-level (log-SNR) embedding")
-    rest = [name for name in old.gguf.keys if name.startswith(old.prefix) and name not in old.used]
+    rest = [name for name in old.gguf.keys if name.startswith(old.keys.prefix) and name not in old.used]
     rest = [name for name in rest if not name.endswith(UNUSED)]
     if rest:
         notes.append(Note("skipped", f"{', '.join(rest)}: llama.cpp has no such key"))

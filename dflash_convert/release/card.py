@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dflash_convert.llama import DRAFTERS
 from dflash_convert.release.commands import PLACEHOLDER, TargetGguf, program_call
 
-TAGS = ("gguf", "llama.cpp", "speculative-decoding", "draft-model", "dflash")
+TAGS = ("gguf", "llama.cpp", "speculative-decoding", "draft-model")
 
 
 def card_text(document: Mapping[str, Any], target_gguf: TargetGguf | None) -> str:
@@ -38,7 +39,8 @@ def _front_matter(document: Mapping[str, Any]) -> str:
     for key, value in document["license"].items():
         if value:
             lines.append(f"{key}: {_quoted(value)}")
-    tags = dict.fromkeys((*TAGS, document["family"].lower()))
+    kinds = [row.name for row in DRAFTERS if any(v.spec_type == document["spec_type"] for v in row.variants)]
+    tags = dict.fromkeys((*TAGS, *kinds, document["family"].lower()))
     lines += ["tags:", *(f"- {_quoted(tag)}" for tag in tags), "---"]
     return "\n".join(lines)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_convert.container.keys import Keys
+from dflash_convert.container.keys import keys_of
 from dflash_convert.errors import ContainerError, InputError, OutputError, UsageError
 from dflash_convert.llama import Variant, file_type_name, variants
 from dflash_convert.validation.pair import drafting_method
@@ -70,13 +70,14 @@ def read_facts(path: Path) -> DrafterFacts:
 
     gguf = open_gguf(path)
     variant = drafting_method(gguf, path)
-    if (_integer(gguf, "split.count") or 1) > 1:
+    keys = keys_of(gguf)
+    own = keys.under(gguf.architecture)
+    if (keys.integer("split.count") or 1) > 1:
         raise InputError(f"{path} is split: llama.cpp does not find split drafters", tip="convert it to one file")
     if not gguf.tensors:
         raise ContainerError(f"{path} holds no tensors", tip="convert the checkpoint again")
-    own = Keys.of(path.name, gguf.keys.values()).under(gguf.architecture)
     block = own.integer("block_size", low=1)
-    number = _integer(gguf, "general.file_type")
+    number = keys.integer("general.file_type")
     return DrafterFacts(
         path=path,
         size=path.stat().st_size,
@@ -186,8 +187,3 @@ def _text(gguf: Gguf, key: str) -> str | None:
     """A string key that is not empty and holds one printable line; anything else counts as absent."""
     value = gguf.get(key)
     return value if isinstance(value, str) and value.strip() and value.isprintable() else None
-
-
-def _integer(gguf: Gguf, key: str) -> int | None:
-    value = gguf.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_convert import llama
-from dflash_convert.container.keys import Keys
+from dflash_convert.container.keys import keys_of
 from dflash_convert.container.types import array_length
 from dflash_convert.errors import ContainerError, FamilyError, InputError
 from dflash_convert.forks.dialects import refuse_fork
@@ -48,7 +48,7 @@ def read_pair(drafter: Path, target: Path) -> Pair:
     variant = drafting_method(draft, drafter)
     if llama.drafter(main.architecture) is not None:
         raise FamilyError(f"{target} is a drafter ({main.architecture}), not a target model", tip=SWAPPED)
-    own = Keys.of(drafter.name, draft.keys.values()).under(draft.architecture)
+    own = keys_of(draft).under(draft.architecture)
     block = own.integer("block_size", low=1)
     cap = None if block is None else max(variant.max_drafts(block, own.boolean("sample_from_anchor")), 1)
     shards = target_shards(target, main)
@@ -57,7 +57,7 @@ def read_pair(drafter: Path, target: Path) -> Pair:
         target=_facts(main, shards, None, None),
         n_max_cap=cap,
         has_template=isinstance(main.get("tokenizer.chat_template"), str),
-        trained_context=_integer(main, f"{main.architecture}.context_length"),
+        trained_context=keys_of(main).under(main.architecture).integer("context_length"),
         vocab_size=array_length(main.get("tokenizer.ggml.tokens")) or None,
     )
 
@@ -74,7 +74,7 @@ def drafting_method(draft: Gguf, path: Path) -> llama.Variant:
 def target_shards(path: Path, main: Gguf) -> tuple[Path, ...]:
     """All files of a target that was split; every one must be there."""
     match = SHARD.match(path.name)
-    count = _integer(main, "split.count") or 1
+    count = keys_of(main).integer("split.count") or 1
     if count <= 1:
         return (path,)
     if match is None or int(match["count"]) != count:
@@ -109,19 +109,14 @@ def sha256(path: Path) -> str:
 
 
 def _facts(gguf: Gguf, files: tuple[Path, ...], block: int | None, spec_type: str | None) -> FileFacts:
-    name = gguf.get("general.name")
-    number = _integer(gguf, "general.file_type")
+    keys = keys_of(gguf)
+    number = keys.integer("general.file_type")
     return FileFacts(
         path=str(files[0]),
         size=sum(p.stat().st_size for p in files),
         architecture=gguf.architecture,
-        name=name if isinstance(name, str) else None,
+        name=keys.text("general.name"),
         file_type=None if number is None else llama.file_type_name(number) or f"type {number}",
         block_size=block,
         spec_type=spec_type,
     )
-
-
-def _integer(gguf: Gguf, key: str) -> int | None:
-    value = gguf.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
