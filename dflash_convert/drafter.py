@@ -54,8 +54,10 @@ class Taps:
     def __str__(self) -> str:
         if not self.outputs:
             return "no taps"
-        shown = ["the embeddings" if layer == -1 else str(layer) for layer in self.outputs]
-        return f"output{'s'[: len(shown) > 1]} of target layer{'s'[: len(shown) > 1]} {', '.join(shown)}"
+        layers = [str(layer) for layer in self.outputs if layer != -1]
+        plural = "s" if len(layers) > 1 else ""
+        said = [f"output{plural} of target layer{plural} {', '.join(layers)}"] if layers else []
+        return " and ".join((["the embeddings"] if -1 in self.outputs else []) + said)
 
 
 class Rule(NamedTuple):

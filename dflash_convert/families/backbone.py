@@ -139,24 +139,30 @@ def _head_dim(config: Config, weights: Sequence[Weight], heads: int, notes: list
     return head_dim
 
 
-def early_keys(config: Config, rope: Rope, sizes: Sizes) -> list[KV]:
+def early_keys(config: Config, rope: Rope, sizes: Sizes, arch: str = ARCH) -> list[KV]:
     """The keys before general.file_type."""
-    keys = [
-        u32(f"{ARCH}.block_count", sizes.layers),
-        u32(f"{ARCH}.context_length", sizes.context),
-        u32(f"{ARCH}.embedding_length", sizes.hidden),
-        u32(f"{ARCH}.feed_forward_length", sizes.ffn),
-        u32(f"{ARCH}.attention.head_count", sizes.heads),
-        u32(f"{ARCH}.attention.head_count_kv", sizes.heads_kv),
-    ]
-    if config.boolean("is_causal") is False:
-        keys.append(boolean(f"{ARCH}.attention.causal", False))
+    causal = [boolean(f"{arch}.attention.causal", False)] if config.boolean("is_causal") is False else []
+    return [*size_keys(sizes, arch), *causal, *rope_keys(rope, arch), *norm_keys(sizes, arch)]
+
+
+def size_keys(sizes: Sizes, arch: str = ARCH) -> list[KV]:
+    """The first keys of every drafter."""
     return [
-        *keys,
-        *rope_keys(rope),
-        f32(f"{ARCH}.attention.layer_norm_rms_epsilon", sizes.eps),
-        u32(f"{ARCH}.attention.key_length", sizes.head_dim),
-        u32(f"{ARCH}.attention.value_length", sizes.head_dim),
+        u32(f"{arch}.block_count", sizes.layers),
+        u32(f"{arch}.context_length", sizes.context),
+        u32(f"{arch}.embedding_length", sizes.hidden),
+        u32(f"{arch}.feed_forward_length", sizes.ffn),
+        u32(f"{arch}.attention.head_count", sizes.heads),
+        u32(f"{arch}.attention.head_count_kv", sizes.heads_kv),
+    ]
+
+
+def norm_keys(sizes: Sizes, arch: str = ARCH) -> list[KV]:
+    """What follows the rope."""
+    return [
+        f32(f"{arch}.attention.layer_norm_rms_epsilon", sizes.eps),
+        u32(f"{arch}.attention.key_length", sizes.head_dim),
+        u32(f"{arch}.attention.value_length", sizes.head_dim),
     ]
 
 

@@ -25,9 +25,13 @@ class Family(Protocol):
 
 
 FAMILIES: tuple[Family, ...] = (dflash, gemma4_dspark, deepseek_v4, eagle3, gemma4_assistant)
-KNOWN = tuple(name for family in FAMILIES for name in family.ARCHITECTURES)
 SPECULATORS = tuple(variant.family.lower() for variant in DFLASH.variants)  # speculators' names of the same
 DRAFTER_FIELDS = ("dflash_config", "target_layer_ids", "aux_hidden_state_layer_ids", "speculators_model_type")
+
+
+def known() -> tuple[str, ...]:
+    """Every architecture string that a family reads."""
+    return tuple(name for family in FAMILIES for name in family.ARCHITECTURES)
 
 
 def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overrides | None = None) -> Description:
@@ -87,17 +91,17 @@ def refuse_target(
 
 def unknown_family(checkpoint: Checkpoint, names: list[str]) -> FamilyError:
     shown = names[0] if names else "no architecture"
-    close = difflib.get_close_matches(shown, KNOWN, n=1, cutoff=0.0)
+    close = difflib.get_close_matches(shown, known(), n=1, cutoff=0.0)
     return FamilyError(
         f"config.json: architecture {shown} is not a known drafter" + (f", the nearest is {close[0]}" if close else ""),
-        tip="known: " + ", ".join(KNOWN),
+        tip="known: " + ", ".join(known()),
     )
 
 
 def looks_like_target(config: Mapping[str, Any]) -> bool:
     """A causal or conditional-generation model without a drafter's architecture string or fields."""
     names = architectures(config)
-    if any(name in KNOWN or name in refused.ARCHITECTURES for name in names):
+    if any(name in known() or name in refused.ARCHITECTURES for name in names):
         return False
     return any(n.endswith(("ForCausalLM", "ForConditionalGeneration")) for n in names) and not any(
         field in DRAFTER_FIELDS or field == "draft_vocab_size" or field.startswith("dspark_") for field in config

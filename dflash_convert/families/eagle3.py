@@ -12,7 +12,7 @@ from typing import Any
 
 from dflash_convert import tensors
 from dflash_convert.checkpoint import Checkpoint
-from dflash_convert.container.types import KV, ValueType, array, boolean, f32, u32
+from dflash_convert.container.types import ValueType, array, boolean, u32
 from dflash_convert.drafter import Description, Overrides, Taps
 from dflash_convert.errors import CheckpointError, ConfigError, FamilyError
 from dflash_convert.families import backbone, quantized
@@ -100,7 +100,11 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
     return Description(
         family="EAGLE-3",
         architecture=ARCH,
-        keys=tuple(_keys(sizes) + backbone.rope_keys(rope, ARCH) + _norm_keys(sizes)),
+        keys=(
+            *backbone.size_keys(sizes, ARCH),
+            *backbone.rope_keys(rope, ARCH),
+            *backbone.norm_keys(sizes, ARCH),
+        ),
         late_keys=(u32(f"{ARCH}.vocab_size", sizes.vocab), u32(f"{ARCH}.rope.dimension_count", rotary)),
         tensors=tuple(plans),
         vocab_size=sizes.vocab,
@@ -166,22 +170,3 @@ def _check(mapped: Mapped, before: bool, sizes: Sizes) -> None:
         raise CheckpointError(
             f"config.json: norm_before_fc is {str(before).lower()}, but the checkpoint {there} input_norm.weight"
         )
-
-
-def _keys(sizes: Sizes) -> list[KV]:
-    return [
-        u32(f"{ARCH}.block_count", sizes.layers),
-        u32(f"{ARCH}.context_length", sizes.context),
-        u32(f"{ARCH}.embedding_length", sizes.hidden),
-        u32(f"{ARCH}.feed_forward_length", sizes.ffn),
-        u32(f"{ARCH}.attention.head_count", sizes.heads),
-        u32(f"{ARCH}.attention.head_count_kv", sizes.heads_kv),
-    ]
-
-
-def _norm_keys(sizes: Sizes) -> list[KV]:
-    return [
-        f32(f"{ARCH}.attention.layer_norm_rms_epsilon", sizes.eps),
-        u32(f"{ARCH}.attention.key_length", sizes.head_dim),
-        u32(f"{ARCH}.attention.value_length", sizes.head_dim),
-    ]

@@ -20,6 +20,7 @@ hang              the third request is never answered
 never-ready       the port opens, the model never loads
 late-log          what the log says of a request comes behind its reply
 stubborn          as normal, but it ignores SIGTERM
+draft-TYPE        as normal, and --help lists this drafting method too
 """
 
 from __future__ import annotations
@@ -145,8 +146,9 @@ class Server:
         rates = ", ".join("1.000" if i < kept else "0.000" for i in range(self.n_max))
         log(f"0.1 I slot print_timing: id  0 | task 0 |      acc per pos = ({rates})")
         calls = f"#calls(b,g,a) = {self.requests:4d} {self.verified:6d} {self.verified:6d}"
+        kind = self.options["--spec-type"]
         spent = f"dur(b,g,a) = 0.001, {self.drafting:.3f}, 0.001 ms"
-        log(f"0.1 I spec common_specu: statistics     draft-dflash: {calls}, #gen drafts = {self.verified:6d}, {spent}")
+        log(f"0.1 I spec common_specu: statistics     {kind}: {calls}, #gen drafts = {self.verified:6d}, {spent}")
 
 
 def handler(server: Server) -> type[BaseHTTPRequestHandler]:
@@ -206,6 +208,7 @@ def main(mode: str, args: list[str]) -> None:
     if "--help" in args:
         if mode != "unknown-type":
             dflash = "" if mode == "outdated" else ",draft-dflash"
+            dflash += f",{mode}" if mode.startswith("draft-") else ""
             log(f"--spec-type none,draft-simple{dflash},ngram-simple\n    comma-separated list of types")
         return
     if mode == "stubborn":
