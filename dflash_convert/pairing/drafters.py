@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dflash_convert import llama
 from dflash_convert.checkpoint import Checkpoint, open_checkpoint
-from dflash_convert.container.keys import Keys
+from dflash_convert.container.keys import Keys, keys_of
 from dflash_convert.container.reader import Gguf
 from dflash_convert.drafter import Description, Overrides, Taps
 from dflash_convert.errors import InputError
@@ -37,7 +37,7 @@ def drafter_gguf(gguf: Gguf) -> DrafterView:
     """Keys, tensor shapes and types of a drafter's GGUF; its weights are read where a rule asks for them."""
     from dflash_convert.pairing.weights import GgufTables
 
-    keys = Keys.of(gguf.path.name, gguf.keys.values())
+    keys = keys_of(gguf)
     vocab = vocab_from_keys(gguf.path.name, gguf.keys)
     embeddings = gguf.tensors.get("token_embd.weight")
     return DrafterView(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_convert import llama
-from dflash_convert.container.keys import Keys
+from dflash_convert.container.keys import Keys, keys_of
 from dflash_convert.container.reader import Gguf
 from dflash_convert.hparams import Config, architectures
 from dflash_convert.pairing.view import MAX_BASES, TargetView, Vocab, vocab_from_keys
@@ -17,7 +17,7 @@ def target_gguf(gguf: Gguf) -> TargetView:
     """Facts from a target's header; a first shard is enough."""
     from dflash_convert.pairing.weights import GgufTables
 
-    keys, arch = Keys.of(gguf.path.name, gguf.keys.values()), gguf.architecture
+    keys, arch = keys_of(gguf), gguf.architecture
     blocks = keys.integer(f"{arch}.block_count")
     vocab = vocab_from_keys(gguf.path.name, gguf.keys)
     embedding = gguf.tensors.get("token_embd.weight")
