@@ -13,8 +13,8 @@ from dflash_convert.cli.common import json_option, progress_wanted, say, show_no
 
 if TYPE_CHECKING:
     from dflash_convert.container.reader import Gguf
-    from dflash_convert.head.make import Choice
     from dflash_convert.head.ranking import Ranking
+    from dflash_convert.shrink import Choice
 
 PATH = click.Path(path_type=Path)
 
@@ -69,10 +69,10 @@ def command(**typed: Any) -> None:
     """
     from dflash_convert.container.reader import open_gguf
     from dflash_convert.head.build import Head, default_name, plan_head
-    from dflash_convert.head.make import check_type, choose
     from dflash_convert.head.matrix import target_matrices
     from dflash_convert.output import check_output_path
     from dflash_convert.quantize import write_file
+    from dflash_convert.shrink import check_type, choose
 
     given = Given(**typed)
     _check_options(given)
@@ -125,8 +125,8 @@ def _check_options(given: Given) -> None:
 
 def _ranking(given: Given, drafter: Gguf) -> Ranking | None:
     from dflash_convert.head import ranking
-    from dflash_convert.head.make import tokenizer
     from dflash_convert.head.vocabulary import read_vocabulary
+    from dflash_convert.shrink import tokenizer
 
     if given.full:
         return None

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     "--target-gguf",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="For --fidelity: a small Qwen3-type target whose own text is the context.",
+    help="The target's weights, for a head of its own and for --fidelity (a small Qwen3-type one).",
 )
 @click.option("--pre", help="As given to convert.")
 @click.option("--tokenizer-model", type=click.Path(path_type=Path), metavar="FILE", help="As given to convert.")
@@ -51,10 +51,12 @@ def command(gguf: Path, drafter: str, target: str | None, fidelity: bool, quiet:
     from tqdm import tqdm
 
     from dflash_convert import hub
+    from dflash_convert.container.reader import open_gguf
     from dflash_convert.errors import UsageError
+    from dflash_convert.head.expected import has_head
     from dflash_convert.verification.tensors import add_fidelity, add_round_trip, verify
 
-    if given["target_gguf"] and not (fidelity and target):
+    if given["target_gguf"] and not (fidelity and target) and not has_head(open_gguf(gguf)):
         raise UsageError("--target-gguf works with --fidelity and --target-model-dir: its tokenizer reads the prompts")
     show = progress_wanted(quiet)
     source = hub.resolve_drafter(drafter, progress=show).path
@@ -67,6 +69,7 @@ def command(gguf: Path, drafter: str, target: str | None, fidelity: bool, quiet:
             overrides=given["overrides"],
             tokenizer_model=given["tokenizer_model"],
             pre=given["pre"],
+            target_weights=given["target_gguf"],
             threads=given["threads"],
             begin=bar.reset,
             progress=bar.update,

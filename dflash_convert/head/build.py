@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,12 @@ from dflash_convert.drafter import TensorPlan
 from dflash_convert.errors import FamilyError, InputError, PairingError, UsageError
 from dflash_convert.forks.dialects import refuse_fork
 from dflash_convert.head.matrix import HEAD, TABLE, Matrices, digest
-from dflash_convert.head.ranking import Coverage, Ranking
 from dflash_convert.plan import FilePlan, unquantized_type
 from dflash_convert.quantize import tensor_plan
 from dflash_convert.reduced import map_fault
+
+if TYPE_CHECKING:
+    from dflash_convert.head.ranking import Coverage, Ranking
 
 Ids = NDArray[np.int64]
 MAP, MARKOV = "d2t", "markov_w2.weight"
@@ -87,12 +90,12 @@ def plan_head(drafter: Gguf, target: Matrices, head: Head) -> FilePlan:
     if head.own_table and TABLE not in drafter.tensors:
         _check_rows(target.table, size)
         plans[TABLE] = _whole(TABLE, target.table, head.table_type)
-    plans[HEAD] = _typed(_selected(HEAD, source, rows), head.head_type)
+    plans[HEAD] = _typed(selected(HEAD, source, rows), head.head_type)
     kept = [name for name in drafter.tensors if name not in (*plans, HEAD, MAP)]
     for name in kept:
         plans[name] = tensor_plan(drafter, name)
     if MARKOV in plans:
-        plans[MARKOV] = _selected(MARKOV, plans[MARKOV].sources[0], rows)
+        plans[MARKOV] = selected(MARKOV, plans[MARKOV].sources[0], rows)
     if ids is not None:
         plans[MAP] = TensorPlan(MAP, ids.shape, (), constant=ids, type="I64")
     typed = tuple((plan, TensorType[plan.type] if plan.type else unquantized_type(plan)) for plan in plans.values())
@@ -141,7 +144,8 @@ def _whole(name: str, source: SourceTensor, kind: str | None) -> TensorPlan:
     return _typed(TensorPlan(name, source.shape, (source,)), kind)
 
 
-def _selected(name: str, source: SourceTensor, rows: Ids | None) -> TensorPlan:
+def selected(name: str, source: SourceTensor, rows: Ids | None) -> TensorPlan:
+    """Rows of a matrix by their numbers, in that order; None: all of them."""
     if rows is None:
         return TensorPlan(name, source.shape, (source,))
     return TensorPlan(name, (rows.size, source.shape[1]), (source,), transform="select", constant=rows)

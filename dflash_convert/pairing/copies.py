@@ -81,6 +81,8 @@ def check_copies(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
     if drafter.tables is None or target.tables is None or variant is None or variant.family not in EXPECTED:
         return
     embeddings, head = EXPECTED[variant.family]
+    if drafter.keys.text("dflash_convert.head.source") not in (None, "own"):
+        head = "error"  # rows that were copied from a target
     if embeddings is not None:
         own, its = _factor(drafter), target.embedding_scale or 1.0
         found = _compare(drafter, target, EMBEDDINGS, own / its)

@@ -11,7 +11,7 @@ from dflash_convert.checkpoint import Reader
 from dflash_convert.container.types import BLOCK, TensorType
 from dflash_convert.drafter import TensorPlan
 from dflash_convert.encode.jobs import Job, job_to_json
-from dflash_convert.encode.transforms import RowSource, granularity
+from dflash_convert.encode.transforms import BLOCK_TYPES, RowSource, granularity
 from dflash_convert.processes import Json, Workers
 from dflash_convert.verification.figures import (
     Bytes,
@@ -59,7 +59,14 @@ def source_type(plan: TensorPlan) -> str:
 
 def is_lossless(plan: TensorPlan, kind: str) -> bool:
     """Whether the type ``kind`` holds the plan's values as they are."""
+    if _blocks(plan) is not None:
+        return source_type(plan) == kind
     return plan.transform == "stack" or kind in LOSSLESS.get(source_type(plan), ("F32",))
+
+
+def _blocks(plan: TensorPlan) -> TensorType | None:
+    """The quantized type of a source that is a GGUF's tensor, whose rows come as they are stored."""
+    return TensorType[source_type(plan)] if source_type(plan) in BLOCK_TYPES else None
 
 
 def compare(jobs: Sequence[Job], progress: Callable[[int], None], workers: Workers | None = None) -> list[Outcome]:
@@ -131,6 +138,8 @@ class Comparer:
         rows, found = self._source.rows(job.plan, start, stop), _file_rows(job, start, stop)
         if job.plan.transform == "stack":
             return same_bits(rows, found) and int(found.reshape(-1, 17)[:, 0].max()) < _E8M0_OVERFLOW
+        if _blocks(job.plan) is not None:
+            return same_bits(rows, found)
         if rows.dtype != _STORED.get(job.places[0].type):
             rows = as_float(rows)
         return same_bits(rows, found) and bad_source(found.reshape(-1).view(rows.dtype)) == GOOD
@@ -143,7 +152,11 @@ class Comparer:
         figures, equal = Figures(), True
         for start, stop in _spans(job):
             rows = self._source.rows(job.plan, start, stop)
-            expected = decode(rows) if job.plan.transform == "stack" else as_float(rows)
+            stored = _blocks(job.plan)
+            if stored is not None:
+                expected = dequantizer(stored)[0](rows)
+            else:
+                expected = decode(rows) if job.plan.transform == "stack" else as_float(rows)
             expected = np.ascontiguousarray(expected.reshape(stop - start, columns))
             found = np.ascontiguousarray(decode(_file_rows(job, start, stop)).reshape(expected.shape))
             equal = equal and same_bits(expected, found)

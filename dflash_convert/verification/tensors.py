@@ -18,6 +18,7 @@ from dflash_convert.container.types import BLOCK, TensorType, array_length
 from dflash_convert.drafter import Description, Overrides, TensorPlan
 from dflash_convert.errors import UsageError, VerificationError
 from dflash_convert.families.detect import describe
+from dflash_convert.head.expected import has_head, with_head
 from dflash_convert.hparams import architectures
 from dflash_convert.notes import Note
 from dflash_convert.plan import base_type
@@ -107,6 +108,7 @@ def verify(
     overrides: Overrides | None = None,
     tokenizer_model: Path | None = None,
     pre: str | None = None,
+    target_weights: Path | None = None,
     threads: int | None = None,
     begin: Callable[[int], None] = lambda _: None,
     progress: Callable[[int], None] = lambda _: None,
@@ -114,8 +116,9 @@ def verify(
     """Compare the GGUF at ``path`` with the checkpoint in ``drafter`` and the tokenizer in ``target``.
 
     Without ``target`` the vocabulary and the keys derived from it are not judged, and a note says so.
-    ``overrides``, ``tokenizer_model`` and ``pre`` are those of the conversion; ``threads`` worker processes share the
-    tensors (None: all cores, and none for a small file). ``begin`` receives the elements there are to compare,
+    ``overrides``, ``tokenizer_model`` and ``pre`` are those of the conversion; ``target_weights`` is the GGUF that a
+    head of the drafter's own was copied from (without it, the weights in ``target`` are used); ``threads`` worker
+    processes share the tensors (None: all cores, and none for a small file). ``begin`` receives the elements there are to compare,
     ``progress`` those compared. InputError for what cannot be read; all differences are in the result.
     """
     from dflash_convert.encode.workers import pool_size
@@ -128,23 +131,34 @@ def verify(
         chosen = dataclasses.replace(overrides or Overrides(), target_directory=target)
         description = describe(checkpoint, read_config(target) if target else {}, chosen)
         keys = compare_keys(gguf, description, target, tokenizer_model, pre)
+        notes: list[Note] = []
+        unknown: frozenset[str] = frozenset()
+        if has_head(gguf):
+            description, unknown, notes = with_head(description, gguf, target_weights or target)
         begin(sum(math.prod(plan.shape) for plan in description.tensors if plan.name in gguf.tensors))
-        reports, differences = compare_tensors(gguf, description, progress, workers if count else None)
+        reports, differences = compare_tensors(gguf, description, progress, workers if count else None, unknown)
     found = (*keys.differences, *compare_provenance(gguf, drafter, target), *differences)
-    return VerifyResult(path, tuple(reports), keys.checked, found, tuple(keys.notes))
+    return VerifyResult(path, tuple(reports), keys.checked, found, (*keys.notes, *notes))
 
 
 def compare_tensors(
-    gguf: Gguf, description: Description, progress: Callable[[int], None], workers: Workers | None = None
+    gguf: Gguf,
+    description: Description,
+    progress: Callable[[int], None],
+    workers: Workers | None = None,
+    unknown: frozenset[str] = frozenset(),
 ) -> tuple[list[TensorReport], list[str]]:
-    """Every planned tensor against the file's, streaming; also names and shapes that differ."""
+    """Every planned tensor against the file's, streaming; also names and shapes that differ. ``unknown``: tensors of
+    the file whose source is not at hand."""
     from dflash_convert.encode.jobs import Place, make_jobs
     from dflash_convert.verification.compare import compare, merged
     from dflash_convert.verification.figures import FileRows
 
     plans = {plan.name: plan for plan in description.tensors}
     differences = [f"tensor {name} is not in the file" for name in plans if name not in gguf.tensors]
-    differences += [f"tensor {name} has no source in the checkpoint" for name in gguf.tensors if name not in plans]
+    differences += [
+        f"tensor {name} has no source in the checkpoint" for name in gguf.tensors if name not in plans.keys() | unknown
+    ]
     reports: dict[str, TensorReport] = {}
     jobs = []
     with FileRows(gguf.path) as file:

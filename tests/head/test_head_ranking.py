@@ -11,8 +11,8 @@ import pytest
 from dflash_convert.container.reader import Gguf
 from dflash_convert.errors import ConfigError, UsageError, ValidationError
 from dflash_convert.head import ranking
-from dflash_convert.head.make import choose, tokenizer
 from dflash_convert.head.vocabulary import always_kept, read_vocabulary
+from dflash_convert.shrink import choose, tokenizer
 
 
 def made(parts: list[tuple[str, list[int]]], size: int = 512) -> ranking.Ranking:

@@ -18,7 +18,7 @@ from dflash_convert.engine import embedded, find, session
 from dflash_convert.engine.trace import Launch, Request, Trace
 from dflash_convert.head import ranking
 from dflash_convert.head.build import Head
-from dflash_convert.head.make import choose
+from dflash_convert.shrink import choose
 
 pytestmark = [
     pytest.mark.engine,
