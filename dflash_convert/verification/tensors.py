@@ -118,8 +118,8 @@ def verify(
     Without ``target`` the vocabulary and the keys derived from it are not judged, and a note says so.
     ``overrides``, ``tokenizer_model`` and ``pre`` are those of the conversion; ``target_weights`` is the GGUF that a
     head of the drafter's own was copied from (without it, the weights in ``target`` are used); ``threads`` worker
-    processes share the tensors (None: all cores, and none for a small file). ``begin`` receives the elements there are to compare,
-    ``progress`` those compared. InputError for what cannot be read; all differences are in the result.
+    processes share the tensors (None: all cores, and none for a small file). ``begin`` receives the elements there
+    are to compare, ``progress`` those compared. InputError for what cannot be read; all differences are in the result.
     """
     from dflash_convert.encode.workers import pool_size
     from dflash_convert.processes import Workers
