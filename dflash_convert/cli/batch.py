@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from dflash_convert.cli.common import json_option, say, verbosity_options
+from dflash_convert.cli.common import Given, json_option, parse, say, takes, verbosity_options
+from dflash_convert.errors import DflashError, UsageError
 
 if TYPE_CHECKING:
+    from dflash_convert.pipeline import Proving, Task
     from dflash_convert.release.batch import Runner, Summary
-    from dflash_convert.release.plan import Release
+    from dflash_convert.release.plan import Job, Release
+
+G = TypeVar("G", bound=Given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchGiven(Given):
+    release: Path
+    workers: int
+    scheduler: str | None
+    job: str | None
+    list_jobs: bool
+    no_package: bool
+    threads: int | None
+    force: bool
 
 
 @click.command("batch")
@@ -25,29 +43,28 @@ if TYPE_CHECKING:
 @click.option("--no-package", is_flag=True, help="Only the jobs, no packages.")
 @click.option("--threads", type=click.IntRange(1), help="Worker processes of a conversion; default: a fair share.")
 @click.option("--force", is_flag=True, help="Run finished jobs again too.")
-@click.option("--plain", is_flag=True, help="Accepted for symmetry: batch takes its options from the file.")
 @json_option
 @verbosity_options
-def command(release: Path, **given: Any) -> int:
+@takes(BatchGiven)
+def command(given: BatchGiven) -> int:
     """Convert, check, verify, validate and package many pairs, as RELEASE.toml says.
 
     Every pair and type is a job of its own. Finished jobs whose inputs and outputs are unchanged are skipped, a
     failed one does not stop the rest, and the exit code is that of the worst. Interrupt it at any time; the same
     command goes on.
     """
-    from dflash_convert.errors import UsageError
     from dflash_convert.release.plan import read_release
 
-    plan = read_release(release)
-    if given["scheduler"] and (given["job"] or given["workers"] > 1):
+    plan = read_release(given.release)
+    if given.scheduler and (given.job or given.workers > 1):
         raise UsageError("--scheduler excludes --job and --jobs", tip="the cluster decides how many jobs run")
-    if given["list_jobs"]:
-        _list(plan, given["as_json"])
+    if given.list_jobs:
+        _list(plan, given.as_json)
         return 0
     # a scheduler's or a person's polite end must reach the children, as Ctrl-C does
     signal.signal(signal.SIGTERM, _interrupt)
-    summary = _one(plan, given) if given["job"] is not None else _all(plan, given)
-    if given["as_json"]:
+    summary = _one(plan, plan.job(given.job), given) if given.job is not None else _all(plan, given)
+    if given.as_json:
         click.echo(json.dumps(summary.to_json(), indent=1, ensure_ascii=False))
     else:
         click.echo(_table(summary))
@@ -66,45 +83,78 @@ def _list(plan: Release, as_json: bool) -> None:
         click.echo("\n".join(f"{number:>4}  {name}" for number, name in enumerate(names)))
 
 
-def _one(plan: Release, given: dict[str, Any]) -> Summary:
-    from dflash_convert.errors import DflashError
+def _one(plan: Release, job: Job, given: BatchGiven) -> Summary:
+    from dflash_convert.cli.progress import Shown, show_result
     from dflash_convert.release.batch import Summary
     from dflash_convert.release.job import Outcome, run_job
 
-    job = plan.job(given["job"])
-
-    def tell(text: str) -> None:
-        say(text, quiet=given["quiet"])
-
     try:
-        outcome = run_job(job, tell, force=given["force"], threads=given["threads"])
+        with Shown(given) as watcher:
+            outcome, result = run_job(job, lambda: task_of(job, given), watcher, force=given.force)
+        if result is not None:
+            show_result(result, given, Path(job.pair.target_gguf) if job.pair.target_gguf else None)
     except DflashError as error:
-        tell(f"ERROR {error}")
         outcome = Outcome(job.name, "failed", error.exit_code, "prepare", str(error))
+    if outcome.status == "failed":
+        given.say(f"ERROR {outcome.message}")
     return Summary((outcome,), ())
 
 
-def _all(plan: Release, given: dict[str, Any]) -> Summary:
+def task_of(job: Job, given: BatchGiven) -> Task:
+    """``job`` as if its options had been given to ``convert`` and ``validate``."""
+    from dflash_convert.cli import convert
+
+    asked = _parse("convert", convert.command, convert.ConvertGiven, convert_arguments(job, given.threads))
+    for unwanted, there, tip in (
+        ("--dry-run", asked.dry_run, None),
+        ("--validate", asked.validate, "target_gguf = … validates a pair"),
+        ("--outtype", len(asked.outtypes) > 1, "types = […] says which files to make"),
+    ):
+        if there:
+            raise UsageError(f"{unwanted} has no place in convert = […]", tip=tip)
+    task = convert.task_of(replace(asked, quiet=given.quiet, verbose=given.verbose))
+    return replace(task, proving=_proving(job))
+
+
+def _proving(job: Job) -> Proving:
+    from dflash_convert.cli import validate
+    from dflash_convert.pipeline import Proving
+
+    wanted = None
+    if job.pair.target_gguf:
+        asked = _parse("validate", validate.command, validate.ValidateGiven, validate_arguments(job))
+        unwanted = "--html" if asked.html else "--save-reference" if asked.save_reference else None
+        if unwanted:
+            raise UsageError(f"{unwanted} has no place in validate = […]: the job's report is validation.json")
+        wanted = validate.options_of(asked)
+    return Proving(wanted, job.pair.n_max, job.pair.fidelity)
+
+
+def _parse(name: str, command: click.Command, kind: type[G], arguments: list[str]) -> G:
+    try:
+        return parse(command, kind, arguments)
+    except click.ClickException as error:
+        raise UsageError(f"{name} = […]: {error.format_message()}", tip=f"see dflash-convert {name} --help") from None
+
+
+def _all(plan: Release, given: BatchGiven) -> Summary:
     from dflash_convert.release.batch import run_batch
 
-    def tell(text: str) -> None:
-        say(text, quiet=given["quiet"])
-
     def detail(text: str) -> None:
-        say(text, quiet=given["quiet"] or not given["verbose"])
+        say(text, quiet=given.quiet or not given.verbose)
 
     runner = _runner(plan, given, detail)
-    return run_batch(plan, runner, tell, force=given["force"], package=not given["no_package"])
+    return run_batch(plan, runner, given.say, force=given.force, package=not given.no_package)
 
 
-def _runner(plan: Release, given: dict[str, Any], log: Any) -> Runner:
-    if given["scheduler"]:
+def _runner(plan: Release, given: BatchGiven, log: Callable[[str], None]) -> Runner:
+    if given.scheduler:
         from dflash_convert.release.cluster import ClusterRunner
 
-        return ClusterRunner(plan, given["scheduler"], force=given["force"])
+        return ClusterRunner(plan, given.scheduler, force=given.force)
     from dflash_convert.release.batch import LocalRunner
 
-    return LocalRunner(plan, given["workers"], force=given["force"], log=log)
+    return LocalRunner(plan, given.workers, force=given.force, log=log)
 
 
 def _table(summary: Summary) -> str:
@@ -117,3 +167,35 @@ def _table(summary: Summary) -> str:
             rows.append((kind + each.name, each.status, str(each.exit_code), accepted, length, last))
     widths = [max(len(row[i]) for row in rows) for i in range(5)]
     return "\n".join("  ".join([*(c.ljust(w) for c, w in zip(r, widths, strict=False)), r[5]]).rstrip() for r in rows)
+
+
+def convert_arguments(job: Job, threads: int | None) -> list[str]:
+    pair = job.pair
+    call = [pair.drafter, "--target-model-dir", pair.target, "-t", job.type]
+    for option, value in (
+        ("--target-name", pair.target_name),
+        ("--model-name", pair.model_name),
+        ("--pre", pair.pre),
+        ("--threads", threads),
+    ):
+        call += _option(option, value)
+    return [*call, *pair.convert]
+
+
+def validate_arguments(job: Job) -> list[str]:
+    """The drafter's place is held by the job's name: it is made only now."""
+    pair = job.pair
+    call = [job.name, str(pair.target_gguf)]
+    for option, value in (
+        ("--prompts", pair.prompts),
+        ("--n-max", pair.n_max),
+        ("--min-acceptance", pair.min_acceptance),
+        ("--min-mean-length", pair.min_mean_length),
+        ("--llama-server", pair.llama_server),
+    ):
+        call += _option(option, value)
+    return [*call, *pair.validate]
+
+
+def _option(name: str, value: object) -> list[str]:
+    return [] if value is None else [name, str(value)]

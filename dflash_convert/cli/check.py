@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dflash_convert.cli.common import echo, json_option, say, verbosity_options
+from dflash_convert.cli.common import Given, echo, json_option, takes, verbosity_options
 
 if TYPE_CHECKING:
     from dflash_convert.pairing import Finding
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckGiven(Given):
+    drafter: Path
+    target: Path
+    n_max: int | None
 
 
 @click.command("check")
@@ -20,25 +28,27 @@ if TYPE_CHECKING:
 @click.option("--n-max", type=int, help="The draft length that will be asked for (--spec-draft-n-max).")
 @json_option
 @verbosity_options
-def command(drafter: Path, target: Path, n_max: int | None, as_json: bool, quiet: bool, verbose: int) -> None:
+@takes(CheckGiven)
+def command(given: CheckGiven) -> None:
     """Check statically that DRAFTER and TARGET belong together.
 
     Both are GGUF files or directories; only headers are read. Every problem is listed at once, each with a
     cure. Exit code 4 when there is an error, 0 when there are only warnings.
     """
     from dflash_convert.pairing import check, open_pair, refusal
+    from dflash_convert.pairing.finding import findings_json
 
-    findings = check(*open_pair(drafter, target), n_max)
-    if as_json:
-        click.echo(json.dumps({"findings": [finding.json() for finding in findings]}, indent=1))
+    findings = check(*open_pair(given.drafter, given.target), given.n_max)
+    if given.as_json:
+        click.echo(json.dumps(findings_json(findings), indent=1))
     else:
         _table(findings)
-    refused = refusal(findings, drafter.name, target.name)
+    refused = refusal(findings, given.drafter.name, given.target.name)
     if refused is not None:
         raise refused
-    if not as_json:
+    if not given.as_json:
         warned = f", {len(findings)} warning{'s' if len(findings) > 1 else ''}" if findings else ""
-        say(f"{drafter.name} fits {target.name}{warned}", quiet=quiet)
+        given.say(f"{given.drafter.name} fits {given.target.name}{warned}")
 
 
 def _table(findings: list[Finding]) -> None:

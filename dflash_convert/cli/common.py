@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,9 +16,12 @@ from dflash_convert.notes import Note
 from dflash_convert.text import printable
 
 if TYPE_CHECKING:
-    from dflash_convert.drafter import Taps
+    from dflash_convert.drafter import Overrides, Taps
+    from dflash_convert.plan import TypeOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
+G = TypeVar("G", bound="Given")
+R = TypeVar("R")
 
 MARK = {"info": "", "derived": "derived: ", "skipped": "skipped: ", "warning": "WARNING: "}
 
@@ -29,6 +34,53 @@ def verbosity_options(command: F) -> F:
 
 def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(command)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """A command's parameters, a field for each; the groups of :func:`type_options` and :func:`override_options` are
+    one field each."""
+
+    as_json: bool
+    quiet: bool
+    verbose: int
+
+    def say(self, text: str) -> None:
+        say(text, quiet=self.quiet)
+
+    def show_notes(self, notes: Iterable[Note]) -> None:
+        show_notes(notes, quiet=self.quiet)
+
+    @property
+    def progress(self) -> bool:
+        """Progress bars only on a terminal."""
+        return progress_wanted(self.quiet)
+
+
+def takes(kind: type[G]) -> Callable[[Callable[[G], R]], Callable[..., R]]:
+    """The command receives its parameters as one value of ``kind``."""
+
+    def decorate(command: Callable[[G], R]) -> Callable[..., R]:
+        @functools.wraps(command)
+        def call(**given: Any) -> R:
+            return command(value_of(kind, given))
+
+        return call
+
+    return decorate
+
+
+def value_of(kind: type[G], given: Mapping[str, Any]) -> G:
+    """``given`` are a command's parameters as click parsed them."""
+    values = dict(given)
+    for name in GROUPS.keys() & {field.name for field in fields(kind)}:
+        values[name] = GROUPS[name](values)
+    return kind(**values)
+
+
+def parse(command: click.Command, kind: type[G], arguments: Sequence[str]) -> G:
+    """What ``command`` would receive for these arguments; click.ClickException for bad ones."""
+    return value_of(kind, command.make_context(str(command.name), list(arguments)).params)
 
 
 def say(text: str, *, quiet: bool = False) -> None:
@@ -53,24 +105,7 @@ def progress_wanted(quiet: bool) -> bool:
 
 
 def type_options(command: F) -> F:
-    """The recipe's options; the command receives them as one ``types`` argument."""
-    import functools
-
-    @functools.wraps(command)
-    def wrapper(*args: Any, **given: Any) -> Any:
-        from dflash_convert.plan import TypeOptions
-
-        given["types"] = TypeOptions(
-            pure=given.pop("pure"),
-            strict=given.pop("strict"),
-            output_type=_upper(given.pop("output_tensor_type")),
-            embedding_type=_upper(given.pop("token_embedding_type")),
-            overrides=tuple(_override(text) for text in given.pop("tensor_type")),
-            imatrix=given.pop("imatrix"),
-        )
-        return command(*args, **given)
-
-    wrapped: Any = wrapper
+    """The recipe's options; a command's value holds them as ``types``."""
     for option in (
         click.option("--imatrix", metavar="FILE", type=click.Path(path_type=Path), help="llama-imatrix's weights."),
         click.option("--output-tensor-type", metavar="TYPE", help="Type of output.weight."),
@@ -79,28 +114,25 @@ def type_options(command: F) -> F:
         click.option("--pure", is_flag=True, help="One type for every matrix, no mixture."),
         click.option("--strict", is_flag=True, help="Refuse fallback types instead of listing them."),
     ):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[no-any-return]
+        command = option(command)
+    return command
+
+
+def _types(given: dict[str, Any]) -> TypeOptions:
+    from dflash_convert.plan import TypeOptions
+
+    return TypeOptions(
+        pure=given.pop("pure"),
+        strict=given.pop("strict"),
+        output_type=_upper(given.pop("output_tensor_type")),
+        embedding_type=_upper(given.pop("token_embedding_type")),
+        overrides=tuple(_override(text) for text in given.pop("tensor_type")),
+        imatrix=given.pop("imatrix"),
+    )
 
 
 def override_options(command: F) -> F:
-    """What config.json lacks or has wrong; the command receives it as one ``overrides`` argument."""
-    import functools
-
-    @functools.wraps(command)
-    def wrapper(*args: Any, **given: Any) -> Any:
-        from dflash_convert.drafter import Overrides
-
-        given["overrides"] = Overrides(
-            block_size=given.pop("block_size"),
-            mask_token_id=given.pop("mask_token_id"),
-            taps=_taps(given.pop("taps")),
-            rope_dimension_count=given.pop("rope_dimension_count"),
-            keep_unclaimed=given.pop("keep_unclaimed"),
-        )
-        return command(*args, **given)
-
-    wrapped: Any = wrapper
+    """What config.json lacks or has wrong; a command's value holds it as ``overrides``."""
     for option in (
         click.option(
             "--block-size", type=click.IntRange(2, 4096), help="The drafter's block, instead of config.json's."
@@ -110,8 +142,23 @@ def override_options(command: F) -> F:
         click.option("--rope-dimension-count", type=click.IntRange(2), help="Rotated dimensions of a head."),
         click.option("--keep-unclaimed", is_flag=True, help="Write tensors that llama.cpp does not load."),
     ):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[no-any-return]
+        command = option(command)
+    return command
+
+
+def _overrides(given: dict[str, Any]) -> Overrides:
+    from dflash_convert.drafter import Overrides
+
+    return Overrides(
+        block_size=given.pop("block_size"),
+        mask_token_id=given.pop("mask_token_id"),
+        taps=_taps(given.pop("taps")),
+        rope_dimension_count=given.pop("rope_dimension_count"),
+        keep_unclaimed=given.pop("keep_unclaimed"),
+    )
+
+
+GROUPS: dict[str, Callable[[dict[str, Any]], Any]] = {"types": _types, "overrides": _overrides}
 
 
 def _taps(text: str | None) -> Taps | None:

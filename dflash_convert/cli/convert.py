@@ -3,30 +3,54 @@
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dflash_convert.cli.common import (
+    Given,
     echo,
     json_option,
     override_options,
-    progress_wanted,
-    say,
-    show_notes,
+    takes,
     type_options,
     verbosity_options,
 )
+from dflash_convert.errors import UsageError
 from dflash_convert.text import one_line
 
 if TYPE_CHECKING:
-    from dflash_convert.convert import Conversion, Options, Source, Written
-    from dflash_convert.encode.workers import Pool
+    from dflash_convert.convert import Source
+    from dflash_convert.drafter import Overrides
     from dflash_convert.hub import Resolved
-    from dflash_convert.prove import Proof
+    from dflash_convert.pipeline import Made, Prepared, Proving, Task
+    from dflash_convert.plan import TypeOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertGiven(Given):
+    drafter: str
+    target: str | None
+    outtypes: tuple[str, ...]
+    output: Path | None
+    dry_run: bool
+    force: bool
+    plain: bool
+    model_name: str | None
+    target_name: str | None
+    pre: str | None
+    tokenizer_model: str | None
+    types: TypeOptions
+    overrides: Overrides
+    force_pair: bool
+    threads: int | None
+    validate: Path | None
+    prompts: Path | None
+    n_max: str | None
+    quick: bool
+    keep_failed: bool
 
 
 @click.command("convert")
@@ -56,137 +80,96 @@ if TYPE_CHECKING:
 @click.option("--keep-failed", is_flag=True, help="Keep an output that --validate refused.")
 @json_option
 @verbosity_options
-def command(drafter: str, target: str | None, **given: Any) -> None:
+@takes(ConvertGiven)
+def command(given: ConvertGiven) -> None:
     """Convert a drafter checkpoint to GGUF for llama.cpp.
 
     DRAFTER is a directory or a Hub id (owner/name[@revision]). One file is written for each -t, in one pass
     over the weights.
     """
+    from dflash_convert import pipeline
+    from dflash_convert.cli.progress import Shown, show_findings, show_result
+
+    task = task_of(given)
+    if given.dry_run:
+        prepared = pipeline.prepare(task)
+        show_findings(prepared, given)
+        _print_plan(prepared, given)
+        return
+    with Shown(given) as watcher:
+        result = pipeline.run(task, watcher)
+    show_result(result, given, given.validate)
+    if given.as_json:
+        click.echo(json.dumps([_result(made) for made in result.files], indent=1))
+    else:
+        for made in result.files:
+            click.echo(made.written.path)
+
+
+def task_of(given: ConvertGiven) -> Task:
+    """What is to be done; Hub ids are fetched, and what is derived on the way is shown."""
     from dflash_convert import convert
-    from dflash_convert.errors import UsageError
+    from dflash_convert.pipeline import Task
     from dflash_convert.vocab.twin import find_tokenizer_model
 
-    if target is None:
+    _check_options(given)
+    drafter, _ = _resolve("drafter", given.drafter, given)
+    target, found = _resolve("target", str(given.target), given)
+    tokenizer_model, notes = find_tokenizer_model(found, given.tokenizer_model)
+    given.show_notes(notes)
+    options = convert.Options(
+        outtypes=given.outtypes,
+        types=given.types,
+        model_name=given.model_name,
+        target_name=given.target_name,
+        pre=given.pre,
+        tokenizer_model=tokenizer_model,
+        plain=given.plain,
+        overrides=given.overrides,
+        force_pair=given.force_pair,
+    )
+    return Task(drafter, target, options, given.output, given.force, given.threads, _proving(given))
+
+
+def _check_options(given: ConvertGiven) -> None:
+    if given.target is None:
         raise UsageError(
             "--target-model-dir is missing: a drafter borrows its target's tokenizer",
             tip="give the directory or Hub id of the model this drafter was trained for, for example "
-            + (_proposed_target(drafter) or "Qwen/Qwen3-8B"),
+            + (_proposed_target(given.drafter) or "Qwen/Qwen3-8B"),
         )
-    if "/" in (given["target_name"] or ""):
+    if "/" in (given.target_name or ""):
         raise UsageError(
-            f"--target-name {given['target_name']} holds a slash",
+            f"--target-name {given.target_name} holds a slash",
             tip="it is a part of file names; -o gives a directory",
         )
-    idle = [name for name in ("prompts", "n_max", "quick", "keep_failed") if given[name] and not given["validate"]]
+    proof = {"prompts": given.prompts, "n-max": given.n_max, "quick": given.quick, "keep-failed": given.keep_failed}
+    idle = [name for name, value in proof.items() if value and not given.validate]
     if idle:
-        raise UsageError(f"--{idle[0].replace('_', '-')} has no effect without --validate TARGET.gguf")
-    quiet = given["quiet"]
-    drafter_source, _ = _resolve("drafter", drafter, quiet)
-    target_source, found = _resolve("target", target, quiet)
-    tokenizer_model, notes = find_tokenizer_model(found, given["tokenizer_model"])
-    show_notes(notes, quiet=quiet)
-    options = convert.Options(
-        outtypes=given["outtypes"],
-        types=given["types"],
-        model_name=given["model_name"],
-        target_name=given["target_name"],
-        pre=given["pre"],
-        tokenizer_model=tokenizer_model,
-        plain=given["plain"],
-        overrides=given["overrides"],
-        force_pair=given["force_pair"],
-    )
-    with _early_pool(drafter_source.path, given) as pool:
-        _convert(drafter_source, target_source, options, given, pool)
+        raise UsageError(f"--{idle[0]} has no effect without --validate TARGET.gguf")
 
 
-def _early_pool(drafter: Path, given: dict[str, Any]) -> AbstractContextManager[Pool | None]:
-    """Workers that start while the tokenizer is read, for a conversion that will want them."""
-    from dflash_convert.encode.workers import Pool, pool_size
+def _proving(given: ConvertGiven) -> Proving | None:
+    from dflash_convert.pipeline import Proving
+    from dflash_convert.validation.options import Options, parse_n_max
 
-    if given["dry_run"]:
-        return nullcontext()
-    weights = sum(file.stat().st_size for file in drafter.glob("*.safetensors") if file.is_file()) // 2
-    count = pool_size(given["threads"], weights)
-    return Pool(count) if count else nullcontext()
-
-
-def _convert(
-    drafter_source: Source, target_source: Source, options: Options, given: dict[str, Any], pool: Pool | None
-) -> None:
-    from dflash_convert import convert
-
-    quiet = given["quiet"]
-    conversion = convert.prepare(drafter_source, target_source, options)
-    paths = convert.output_paths(conversion, given["output"])
-    _show_findings(conversion, quiet)
-    if given["dry_run"]:
-        _print_plan(conversion, paths, given)
-        return
-    proofs: list[Proof] = []
-    if given["validate"]:
-        from dflash_convert.output import withheld
-
-        with withheld(paths, force=given["force"], keep_failed=given["keep_failed"]) as hidden:
-            written = _write(conversion, hidden, given, pool)
-            for one, final in zip(written, paths, strict=True):
-                proofs.append(_prove(one, final, drafter_source, target_source, options, given))
-        written = [replace(one, path=path) for one, path in zip(written, paths, strict=True)]
-    else:
-        written = _write(conversion, paths, given, pool)
-    _summary(conversion, written, given["validate"], quiet)
-    if given["as_json"]:
-        results = [_result(one) for one in written]
-        for result, proof in zip(results, proofs, strict=False):
-            result |= proof.json()
-        click.echo(json.dumps(results, indent=1))
-    else:
-        for one in written:
-            click.echo(one.path)
+    if given.validate is None:
+        return None
+    n_max = parse_n_max(given.n_max) if given.n_max else ()
+    wanted = Options(Path(), given.validate, prompts=given.prompts, n_max=n_max, quick=given.quick)
+    return Proving(wanted, keep_failed=given.keep_failed)
 
 
-def _show_findings(conversion: Conversion, quiet: bool) -> None:
-    """What speaks against this pair and is written all the same: warnings, and errors that --force-pair overruled."""
-    for finding in conversion.findings:
-        forced = "refused, but forced: " if finding.severity == "error" else ""
-        say(f"  WARNING: {forced}{finding}: {finding.cure}", quiet=quiet)
-
-
-def _prove(
-    one: Written, final: Path, drafter: Source, target: Source, options: Options, given: dict[str, Any]
-) -> Proof:
-    from dflash_convert.prove import prove
-    from dflash_convert.validation import table
-    from dflash_convert.validation.options import parse_n_max
-
-    proof = prove(
-        one.path,
-        drafter.path,
-        target.path,
-        given["validate"],
-        options=options,
-        prompts=given["prompts"],
-        n_max=parse_n_max(given["n_max"]) if given["n_max"] else (),
-        quick=given["quick"],
-        say=lambda text: say(text, quiet=given["quiet"]),
-    )
-    # the file moves to its own name when all is well: that is the name to show
-    validated = replace(proof.validated, drafter=replace(proof.validated.drafter, path=str(final)))
-    say(table.render(validated), quiet=given["quiet"])
-    return replace(proof, verified=replace(proof.verified, path=final), validated=validated)
-
-
-def _resolve(role: str, spec: str, quiet: bool) -> tuple[Source, Resolved]:
+def _resolve(role: str, spec: str, given: Given) -> tuple[Source, Resolved]:
     """A directory or Hub id as a local source; what was fetched is said."""
     from dflash_convert import hub
     from dflash_convert.convert import Source
 
-    progress = progress_wanted(quiet)
     if role == "drafter":
-        found = hub.resolve_drafter(spec, progress=progress, accept=_not_a_target)
+        found = hub.resolve_drafter(spec, progress=given.progress, accept=_not_a_target)
     else:
-        found = hub.resolve_target(spec, progress=progress)
-    show_notes(found.notes, quiet=quiet)
+        found = hub.resolve_target(spec, progress=given.progress)
+    given.show_notes(found.notes)
     return Source(found.path, found.name if found.repo else None, found.revision), found
 
 
@@ -206,70 +189,27 @@ def _proposed_target(drafter: str) -> str | None:
     return proposed_target(read_config(directory)) if (directory / "config.json").is_file() else None
 
 
-def _write(conversion: Conversion, paths: list[Path], given: dict[str, Any], pool: Pool | None) -> list[Written]:
-    from tqdm import tqdm
-
-    from dflash_convert.convert import write
-
-    total = sum(t.shape[-1] * max(1, _rows(t.shape)) for t in conversion.description.tensors)
-    show = progress_wanted(given["quiet"])
-    with tqdm(total=total, unit=" weights", unit_scale=True, disable=not show, desc="converting") as bar:
-        return write(conversion, paths, force=given["force"], threads=given["threads"], progress=bar.update, pool=pool)
-
-
-def _rows(shape: tuple[int, ...]) -> int:
-    count = 1
-    for n in shape[:-1]:
-        count *= n
-    return count
-
-
-def _summary(conversion: Conversion, written: list[Written], target: Path | None, quiet: bool) -> None:
-    d, v = conversion.description, conversion.vocabulary
-    facts = {"block": d.block_size, "mask token": d.mask_token_id, "reads": d.taps or None}
-    said = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
-    say(f"{d.family} drafter{': ' if said else ''}{said}", quiet=quiet)
-    say(
-        f"target {conversion.target_name}: {v.model} vocabulary of {v.size} tokens, "
-        f"pre-tokenizer {v.pre} ({v.pre_source})",
-        quiet=quiet,
-    )
-    show_notes(conversion.notes, quiet=quiet)
-    for plan in conversion.files:
-        for text in plan.fallbacks:
-            say(f"  fallback: {text}", quiet=quiet)
-    for one in written:
-        kinds = ", ".join(f"{n} {kind}" for kind, n in one.tensor_types.items())
-        say(f"{one.path}: {one.nbytes / 1e6:,.1f} MB, {kinds}, {one.seconds:.1f} s", quiet=quiet)
-    say(f"run it: {_command(conversion, written[0].path, target)}", quiet=quiet)
-
-
-def _command(conversion: Conversion, path: Path, target: Path | None) -> str:
-    from dflash_convert.naming import server_command
-
-    d = conversion.description
-    return server_command(target or f"{conversion.target_name}.gguf", path, d.variant, d.n_max)
-
-
-def _result(one: Written) -> dict[str, Any]:
-    return {
+def _result(made: Made) -> dict[str, Any]:
+    one = made.written
+    found = {
         "path": str(one.path),
         "type": one.outtype,
         "bytes": one.nbytes,
         "tensor_types": one.tensor_types,
         "seconds": round(one.seconds, 3),
     }
+    return found | (made.proof.json() if made.proof else {})
 
 
-def _print_plan(conversion: Conversion, paths: list[Path], given: dict[str, Any]) -> None:
+def _print_plan(prepared: Prepared, given: ConvertGiven) -> None:
     from dflash_convert.container.writer import layout
     from dflash_convert.plan import plan_to_json, shown_value
 
     plans = []
-    for plan, path in zip(conversion.files, paths, strict=True):
+    for plan, path in zip(prepared.conversion.files, prepared.paths, strict=True):
         size = layout(plan.keys, plan.entries).size
         plans.append(plan_to_json(plan, size - plan.padded_bytes) | {"path": str(path)})
-        if given["as_json"]:
+        if given.as_json:
             continue
         echo(f"{path}  {plan.outtype}  {size} bytes")
         for kv in plan.keys:
@@ -278,7 +218,7 @@ def _print_plan(conversion: Conversion, paths: list[Path], given: dict[str, Any]
             shape = " x ".join(map(str, tensor.shape))
             source = ", ".join(s.name for s in tensor.sources) or tensor.transform
             echo(f"  {tensor.name:<36} {kind.name:<6} {shape:<16} <- {source}")
-    if given["as_json"]:
+    if given.as_json:
         click.echo(json.dumps(plans, indent=1, ensure_ascii=False))
     else:
-        show_notes(conversion.notes, quiet=given["quiet"])
+        given.show_notes(prepared.conversion.notes)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from dflash_convert.cli.common import echo, json_option, say, verbosity_options
+from dflash_convert.cli.common import Given, echo, json_option, takes, verbosity_options
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffGiven(Given):
+    a: Path
+    b: Path
 
 
 @click.command("diff")
@@ -15,7 +22,8 @@ from dflash_convert.cli.common import echo, json_option, say, verbosity_options
 @click.argument("b", type=click.Path(path_type=Path), metavar="B.gguf")
 @json_option
 @verbosity_options
-def command(a: Path, b: Path, as_json: bool, quiet: bool, verbose: int) -> None:
+@takes(DiffGiven)
+def command(given: DiffGiven) -> None:
     """Show keys and tensors in which two GGUF files differ.
 
     Tensors are decoded and compared by value where their bytes differ, A taken for the truth. The exit code is
@@ -23,8 +31,8 @@ def command(a: Path, b: Path, as_json: bool, quiet: bool, verbose: int) -> None:
     """
     from dflash_convert.verification.diff import diff
 
-    result = diff(a, b)
-    if as_json:
+    result = diff(given.a, given.b)
+    if given.as_json:
         click.echo(json.dumps(result.json(), indent=1))
         return
     for key in result.keys:
@@ -37,8 +45,7 @@ def command(a: Path, b: Path, as_json: bool, quiet: bool, verbose: int) -> None:
         echo(f"tensor  {tensor.name:<36} {tensor.a or '-'} | {tensor.b or '-'}{figures}")
     if not result.order and not result.keys and not result.tensors:
         echo("order   the same keys and tensors stand in another order")
-    say(
+    given.say(
         f"{len(result.keys)} keys and {len(result.tensors)} tensors differ, "
-        f"{result.equal_keys} keys and {result.equal_tensors} tensors are equal",
-        quiet=quiet,
+        f"{result.equal_keys} keys and {result.equal_tensors} tensors are equal"
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
-from dflash_convert.cli.common import json_option, verbosity_options
+from dflash_convert.cli.common import Given, json_option, takes, verbosity_options
 
 if TYPE_CHECKING:
     from dflash_convert.doctor import Report
@@ -16,12 +17,19 @@ if TYPE_CHECKING:
 SIGN = {"ok": "ok", "note": "--", "warning": "!!", "error": "XX"}
 
 
+@dataclass(frozen=True, kw_only=True)
+class DoctorGiven(Given):
+    llama_server: str | None
+    offline: bool
+
+
 @click.command("doctor")
 @click.option("--llama-server", metavar="PATH", help="A llama-server to look at, beside those found.")
 @click.option("--offline", is_flag=True, help="Do not ask the Hub.")
 @json_option
 @verbosity_options
-def command(llama_server: str | None, offline: bool, as_json: bool, **given: Any) -> int:
+@takes(DoctorGiven)
+def command(given: DoctorGiven) -> int:
     """Show versions, engines and what they can draft, disk space and the Hub login.
 
     Every problem comes with the one thing to do about it. Ends with 7 when no engine can run a pair (only
@@ -29,12 +37,12 @@ def command(llama_server: str | None, offline: bool, as_json: bool, **given: Any
     """
     from dflash_convert.doctor import diagnose
 
-    report = diagnose(llama_server=llama_server, offline=offline)
-    if as_json:
+    report = diagnose(llama_server=given.llama_server, offline=given.offline)
+    if given.as_json:
         findings = [{k: v for k, v in dataclasses.asdict(f).items() if k != "exit_code"} for f in report.findings]
         click.echo(json.dumps({"schema": 1, "exit_code": report.exit_code, "findings": findings}, indent=1))
     else:
-        click.echo(_table(report, quiet=given["quiet"]))
+        click.echo(_table(report, quiet=given.quiet))
     return report.exit_code
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dflash_convert.cli.common import json_option, progress_wanted, say, show_notes, verbosity_options
+from dflash_convert.cli.common import Given, json_option, takes, verbosity_options
 
 if TYPE_CHECKING:
     from dflash_convert.container.reader import Gguf
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 PATH = click.Path(path_type=Path)
 
 
-@dataclass(frozen=True)
-class Given:
-    """What was typed."""
-
+@dataclass(frozen=True, kw_only=True)
+class HeadGiven(Given):
     source: Path
     target: Path
     output: Path
@@ -37,9 +35,6 @@ class Given:
     cover: float
     force: bool
     threads: int | None
-    as_json: bool
-    verbose: int
-    quiet: bool
 
 
 @click.command("head")
@@ -61,7 +56,8 @@ class Given:
 @click.option("--threads", type=click.IntRange(1), help="Worker processes; default: all cores.")
 @json_option
 @verbosity_options
-def command(**typed: Any) -> None:
+@takes(HeadGiven)
+def command(given: HeadGiven) -> None:
     """Give a drafter an output head of its own, with the target's rows that are worth keeping.
 
     A reduced head is smaller and faster; with embeddings of its own the drafter borrows nothing from its target and
@@ -74,7 +70,6 @@ def command(**typed: Any) -> None:
     from dflash_convert.quantize import write_file
     from dflash_convert.shrink import check_type, choose
 
-    given = Given(**typed)
     _check_options(given)
     drafter = open_gguf(given.source)
     output = given.output
@@ -88,7 +83,7 @@ def command(**typed: Any) -> None:
     if ranked and given.keep:
         choice = choose(drafter, ranked, given.keep, given.cover, only_ranked=given.only_ranked)
     if choice is not None:
-        show_notes(choice.notes, quiet=given.quiet)
+        given.show_notes(choice.notes)
         _say_coverage(choice, given)
     head = Head(
         None if choice is None else choice.ids,
@@ -102,13 +97,13 @@ def command(**typed: Any) -> None:
     from tqdm import tqdm
 
     total = sum(tensor.rows * tensor.shape[-1] for tensor in drafter.tensors.values())
-    with tqdm(total=total, unit=" weights", unit_scale=True, disable=not progress_wanted(given.quiet)) as bar:
+    with tqdm(total=total, unit=" weights", unit_scale=True, disable=not given.progress) as bar:
         nbytes = write_file(plan, output, force=given.force, threads=given.threads, progress=bar.update)
-    say(f"{output}: {nbytes / 1e6:,.1f} MB", quiet=given.quiet)
+    given.say(f"{output}: {nbytes / 1e6:,.1f} MB")
     click.echo(json.dumps(_document(output, nbytes, choice), indent=1) if given.as_json else str(output))
 
 
-def _check_options(given: Given) -> None:
+def _check_options(given: HeadGiven) -> None:
     from dflash_convert.errors import UsageError
 
     if (given.keep is None) is not given.full:
@@ -123,7 +118,7 @@ def _check_options(given: Given) -> None:
         )
 
 
-def _ranking(given: Given, drafter: Gguf) -> Ranking | None:
+def _ranking(given: HeadGiven, drafter: Gguf) -> Ranking | None:
     from dflash_convert.head import ranking
     from dflash_convert.head.vocabulary import read_vocabulary
     from dflash_convert.shrink import tokenizer
@@ -139,15 +134,15 @@ def _ranking(given: Given, drafter: Gguf) -> Ranking | None:
         return ranking.from_text(given.text, tokenize, size)
 
 
-def _say_coverage(choice: Choice, given: Given) -> None:
+def _say_coverage(choice: Choice, given: HeadGiven) -> None:
     if choice.coverage is None:
         return
     kinds = ", ".join(f"{kind} {100 * share:.2f} %" for kind, share in sorted(choice.coverage.by_kind.items()))
     share = f"{100 * choice.coverage.share:.2f} % of {choice.coverage.tokens} held-out tokens"
-    say(f"  {len(choice.ids)} rows cover {share}", quiet=given.quiet)
-    say(f"  by kind: {kinds}", quiet=given.quiet)
+    given.say(f"  {len(choice.ids)} rows cover {share}")
+    given.say(f"  by kind: {kinds}")
     if choice.predicted is not None:
-        say(f"  predicted mean length: {choice.predicted:.2f}", quiet=given.quiet)
+        given.say(f"  predicted mean length: {choice.predicted:.2f}")
 
 
 def _document(output: Path, nbytes: int, choice: Choice | None) -> dict[str, Any]:

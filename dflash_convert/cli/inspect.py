@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dflash_convert.cli.common import json_option, show_notes, verbosity_options
+from dflash_convert.cli.common import Given, json_option, takes, verbosity_options
 
 if TYPE_CHECKING:
     from dflash_convert.inspect_file import Inspection
@@ -26,6 +27,18 @@ MEMORY_ROWS = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class InspectGiven(Given):
+    path: Path
+    target: Path | None
+    memory: bool
+    ctx_size: int
+    parallel: str
+    cache_type_k: str
+    cache_type_v: str
+    outtype: str
+
+
 @click.command("inspect")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option(
@@ -39,26 +52,27 @@ MEMORY_ROWS = (
 @click.option("-t", "--outtype", default="auto", metavar="TYPE", help="A drafter directory as if converted to TYPE.")
 @json_option
 @verbosity_options
-def command(path: Path, target: Path | None, memory: bool, as_json: bool, quiet: bool, **given: Any) -> None:
+@takes(InspectGiven)
+def command(given: InspectGiven) -> None:
     """Describe a GGUF, a drafter directory or a target directory.
 
     --memory adds what the pair needs: exact weights and caches, estimated compute buffers, in MiB.
     """
     from dflash_convert.inspect_file import inspect
 
-    found = inspect(path, target, given["outtype"])
-    plan = _memory(found, target, given) if memory else None
-    if as_json:
+    found = inspect(given.path, given.target, given.outtype)
+    plan = _memory(found, given) if given.memory else None
+    if given.as_json:
         document = found.json() | ({"memory": plan.json()} if plan else {})
         click.echo(json.dumps(document, indent=1, default=str))
         return
     _show(found.data | {"kind": found.kind})
     if plan:
         _table(plan)
-    show_notes((*found.notes, *(plan.notes if plan else ())), quiet=quiet)
+    given.show_notes((*found.notes, *(plan.notes if plan else ())))
 
 
-def _memory(found: Inspection, target: Path | None, given: dict[str, Any]) -> MemoryPlan:
+def _memory(found: Inspection, given: InspectGiven) -> MemoryPlan:
     from dflash_convert.errors import UsageError
     from dflash_convert.inspect_file import target_model
     from dflash_convert.memory.plan import Request, plan_memory
@@ -69,13 +83,13 @@ def _memory(found: Inspection, target: Path | None, given: dict[str, Any]) -> Me
             tip="dflash-convert inspect DRAFTER --target-model-dir TARGET --memory",
         )
     request = Request(
-        ctx_size=given["ctx_size"],
-        parallel=_parallel(given["parallel"]),
-        cache_k=given["cache_type_k"],
-        cache_v=given["cache_type_v"],
+        ctx_size=given.ctx_size,
+        parallel=_parallel(given.parallel),
+        cache_k=given.cache_type_k,
+        cache_v=given.cache_type_v,
         n_max=found.n_max,
     )
-    return plan_memory(found.model, target_model(target) if target else None, request)
+    return plan_memory(found.model, target_model(given.target) if given.target else None, request)
 
 
 def _parallel(text: str) -> int | None:

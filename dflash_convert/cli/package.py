@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from dflash_convert.cli.common import json_option, progress_wanted, say, show_notes, verbosity_options
+from dflash_convert.cli.common import Given, json_option, takes, verbosity_options
 
 if TYPE_CHECKING:
     from dflash_convert.release.package import Package, PackageOptions
 
 FILE = click.Path(path_type=Path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackageGiven(Given):
+    ggufs: tuple[Path, ...]
+    out: Path | None
+    check: Path | None
+    validation: tuple[Path, ...]
+    verification: tuple[Path, ...]
+    target_gguf: str | None
+    name: str | None
+    license: str | None
+    drafter_repo: str | None
+    target_repo: str | None
+    target_name: str | None
+    n_max: int | None
+    force: bool
 
 
 @click.command("package")
@@ -30,10 +48,10 @@ FILE = click.Path(path_type=Path)
 @click.option("--target-name", help="The target's name in file names and the card.")
 @click.option("--n-max", type=click.IntRange(1), help="Tokens to draft, in the commands; default a whole block.")
 @click.option("--force", is_flag=True, help="Replace an existing package.")
-@click.option("--plain", is_flag=True, help="Accepted for symmetry: a package never changes a GGUF.")
 @json_option
 @verbosity_options
-def command(ggufs: tuple[Path, ...], out: Path | None, check: Path | None, **given: Any) -> None:
+@takes(PackageGiven)
+def command(given: PackageGiven) -> None:
     """Make a directory ready for a Hub repository from the GGUFs of one drafter.
 
     It gets names that llama.cpp finds, a model card, SHA256SUMS, manifest.json and, with --target-gguf, a
@@ -41,55 +59,55 @@ def command(ggufs: tuple[Path, ...], out: Path | None, check: Path | None, **giv
     """
     from dflash_convert.errors import UsageError
 
-    if check is not None:
-        if ggufs or out:
+    if given.check is not None:
+        if given.ggufs or given.out:
             raise UsageError("--check takes a package alone", tip="dflash-convert package --check DIR")
-        _check(check, given)
+        _check(given.check, given)
         return
-    if not ggufs or out is None:
+    if not given.ggufs or given.out is None:
         raise UsageError("GGUF files and --out DIR are needed", tip="dflash-convert package GGUF... --out DIR")
-    package = _build(ggufs, out, given)
-    show_notes(package.notes, quiet=given["quiet"])
-    if given["as_json"]:
-        click.echo(json.dumps({"schema": 1, "path": str(out), "manifest": package.manifest}, indent=1))
+    package = _build(given.out, given)
+    given.show_notes(package.notes)
+    if given.as_json:
+        click.echo(json.dumps({"schema": 1, "path": str(given.out), "manifest": package.manifest}, indent=1))
     else:
-        click.echo(out)
+        click.echo(given.out)
 
 
-def _build(ggufs: tuple[Path, ...], out: Path, given: dict[str, Any]) -> Package:
+def _build(out: Path, given: PackageGiven) -> Package:
     from tqdm import tqdm
 
     from dflash_convert.release.package import build_package
 
-    total = sum(path.stat().st_size for path in ggufs if path.is_file())
-    show = progress_wanted(given["quiet"])
+    total = sum(path.stat().st_size for path in given.ggufs if path.is_file())
+    show = given.progress
     with tqdm(total=total, unit="B", unit_scale=True, disable=not show, desc="packaging") as bar:
-        return build_package(ggufs, out, _options(given), force=given["force"], progress=bar.update)
+        return build_package(given.ggufs, out, _options(given), force=given.force, progress=bar.update)
 
 
-def _options(given: dict[str, Any]) -> PackageOptions:
+def _options(given: PackageGiven) -> PackageOptions:
     from dataclasses import fields
 
     from dflash_convert.release.package import PackageOptions
 
-    return PackageOptions(**{field.name: given[field.name] for field in fields(PackageOptions)})
+    return PackageOptions(**{field.name: getattr(given, field.name) for field in fields(PackageOptions)})
 
 
-def _check(directory: Path, given: dict[str, Any]) -> None:
+def _check(directory: Path, given: PackageGiven) -> None:
     from dflash_convert.errors import VerificationError
     from dflash_convert.release.manifest import read_manifest, verify_manifest
 
     problems = verify_manifest(directory)
     files = read_manifest(directory)["files"]
-    if given["as_json"]:
+    if given.as_json:
         listed = [{"file": p.file, "problem": p.text} for p in problems]
         click.echo(json.dumps({"schema": 1, "path": str(directory), "ok": not problems, "problems": listed}, indent=1))
     for problem in problems:
-        say(f"  {problem}", quiet=given["quiet"])
+        given.say(f"  {problem}")
     if problems:
         raise VerificationError(
             f"{directory} differs from its manifest in {len(problems)} place{'s' * (len(problems) > 1)}",
             tip="download it again, or package the files again",
         )
-    if not given["as_json"]:
+    if not given.as_json:
         click.echo(f"{directory}: {len(files) + 1} files as in manifest.json")

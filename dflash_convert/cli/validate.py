@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from dflash_convert.cli.common import json_option, say, show_notes, verbosity_options
+from dflash_convert.cli.common import Given, json_option, say, takes, verbosity_options
 from dflash_convert.errors import UsageError
 from dflash_convert.output import check_output_path, write_text
 
@@ -27,6 +28,43 @@ over n-max follow. A broken pair ends after its first round. Arguments after -- 
 
 Exit code: 0 healthy, or weak when nothing was required; 6 broken or below a threshold; 7 the engine failed.
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidateGiven(Given):
+    drafter: Path
+    target: Path
+    engine_args: tuple[str, ...]
+    prompts: Path | None
+    sets: tuple[str, ...]
+    n_predict: int | None
+    n_max: str | None
+    quick: bool
+    rounds: int | None
+    keep_going: bool
+    no_sampled: bool
+    thinking: str
+    ctx_size: int
+    long_context: int
+    temperature: float
+    seed: int
+    min_acceptance: float | None
+    min_mean_length: float | None
+    min_speedup: float | None
+    min_tokens_per_second: float | None
+    near_tie: float | None
+    thresholds: Path | None
+    save_reference: Path | None
+    reference: Path | None
+    tolerance: float | None
+    llama_server: str | None
+    device: str | None
+    spec_draft_device: str | None
+    n_gpu_layers: int | None
+    threads: int | None
+    timeout: float
+    html: Path | None
+    force: bool
 
 
 @click.command("validate", help=HELP, context_settings={"help_option_names": ["-h", "--help"]})
@@ -73,58 +111,58 @@ Exit code: 0 healthy, or weak when nothing was required; 6 broken or below a thr
 @click.option("--force", is_flag=True, help="Overwrite --html and --save-reference files.")
 @json_option
 @verbosity_options
-def command(**given: Any) -> None:
+@takes(ValidateGiven)
+def command(given: ValidateGiven) -> None:
     from dflash_convert.validation import run
 
-    outputs = [path for path in (given["html"], given["save_reference"]) if path]
+    outputs = [path for path in (given.html, given.save_reference) if path]
     for path in outputs:
-        check_output_path(path, force=given["force"])
-    quiet = given["quiet"]
-    setup = run.prepare(_options(given))
-    show_notes(setup.notes, quiet=quiet)
-    say(_recorded(setup.options), quiet=quiet)
-    result = run.validate(setup, lambda text, detail: say(text, quiet=quiet or (detail and not given["verbose"])))
+        check_output_path(path, force=given.force)
+    setup = run.prepare(options_of(given))
+    given.show_notes(setup.notes)
+    given.say(_recorded(setup.options))
+    result = run.validate(setup, lambda text, detail: given.say(text) if given.verbose or not detail else None)
     _show(result, given)
     result.raise_for_status()
 
 
-def _options(given: dict[str, Any]) -> Options:
+def options_of(given: ValidateGiven) -> Options:
     from dflash_convert.validation import options as opt
     from dflash_convert.validation.prompts import SETS
 
-    if given["prompts"] and given["sets"]:
+    if given.prompts and given.sets:
         raise UsageError("--prompts and --set exclude each other")
-    if given["reference"] and (given["prompts"] or given["sets"] or given["n_max"] or given["n_predict"]):
+    if given.reference and (given.prompts or given.sets or given.n_max or given.n_predict):
         raise UsageError(
             "--reference brings its own prompts and n-max", tip="leave out --prompts, --set, --n-predict and --n-max"
         )
-    from_file = opt.read_thresholds(given["thresholds"]) if given["thresholds"] else {}
+    from_file = opt.read_thresholds(given.thresholds) if given.thresholds else {}
     return opt.Options(
-        drafter=given["drafter"],
-        target=given["target"],
-        prompts=given["prompts"],
-        sets=given["sets"] or SETS,
-        n_predict=given["n_predict"],
-        n_max=opt.parse_n_max(given["n_max"]) if given["n_max"] else (),
-        context=given["ctx_size"],
-        long_context=given["long_context"],
-        quick=given["quick"],
-        rounds=given["rounds"],
-        keep_going=given["keep_going"],
-        sampled=not given["no_sampled"],
-        thinking=given["thinking"],
-        temperature=given["temperature"],
-        seed=given["seed"],
-        thresholds=opt.thresholds(from_file, {name: given[name] for name in THRESHOLDS}),
-        llama_server=given["llama_server"],
-        threads=given["threads"],
-        gpu_layers=given["n_gpu_layers"],
-        device=given["device"],
-        draft_device=given["spec_draft_device"],
-        extra_args=given["engine_args"],
-        request_timeout=given["timeout"],
-        reference=given["reference"],
-        hashes=bool(given["save_reference"]),
+        drafter=given.drafter,
+        target=given.target,
+        prompts=given.prompts,
+        sets=given.sets or SETS,
+        n_predict=given.n_predict,
+        n_max=opt.parse_n_max(given.n_max) if given.n_max else (),
+        context=given.ctx_size,
+        long_context=given.long_context,
+        quick=given.quick,
+        rounds=given.rounds,
+        keep_going=given.keep_going,
+        sampled=not given.no_sampled,
+        thinking=given.thinking,
+        temperature=given.temperature,
+        seed=given.seed,
+        thresholds=opt.thresholds(from_file, {name: getattr(given, name) for name in THRESHOLDS}),
+        llama_server=given.llama_server,
+        threads=given.threads,
+        gpu_layers=given.n_gpu_layers,
+        device=given.device,
+        draft_device=given.spec_draft_device,
+        extra_args=given.engine_args,
+        request_timeout=given.timeout,
+        reference=given.reference,
+        hashes=bool(given.save_reference),
     )
 
 
@@ -139,22 +177,22 @@ def _recorded(options: Options) -> str:
     )
 
 
-def _show(result: ValidationResult, given: dict[str, Any]) -> None:
+def _show(result: ValidationResult, given: ValidateGiven) -> None:
     from dflash_convert.validation import reference, table
 
-    if given["as_json"]:
+    if given.as_json:
         click.echo(json.dumps(result.to_json(), indent=1, ensure_ascii=False))
     else:
         click.echo(table.render(result))
-    if given["save_reference"] and result.exit_code:
+    if given.save_reference and result.exit_code:
         say("reference not saved: a run that failed is nothing to compare with")
-    elif given["save_reference"]:
-        reference.save(given["save_reference"], reference.document(result), force=given["force"])
-        say(f"reference saved: {given['save_reference']}", quiet=given["quiet"])
-    if given["html"]:
+    elif given.save_reference:
+        reference.save(given.save_reference, reference.document(result), force=given.force)
+        given.say(f"reference saved: {given.save_reference}")
+    if given.html:
         from dflash_convert.report import html
 
-        write_text(given["html"], html.render(result), force=given["force"])
-        say(f"report written: {given['html']}", quiet=given["quiet"])
-    if result.failure and given["verbose"]:
+        write_text(given.html, html.render(result), force=given.force)
+        given.say(f"report written: {given.html}")
+    if result.failure and given.verbose:
         say(result.failure.log)

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from dflash_convert.cli.common import (
-    echo,
-    json_option,
-    override_options,
-    progress_wanted,
-    say,
-    show_notes,
-    verbosity_options,
-)
+from dflash_convert.cli.common import Given, echo, json_option, override_options, takes, verbosity_options
 
 if TYPE_CHECKING:
+    from dflash_convert.drafter import Overrides
     from dflash_convert.verification.tensors import TensorReport, VerifyResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyGiven(Given):
+    gguf: Path
+    drafter: str
+    target: str | None
+    fidelity: bool
+    target_gguf: Path | None
+    pre: str | None
+    tokenizer_model: Path | None
+    manifest: Path | None
+    overrides: Overrides
+    threads: int | None
 
 
 @click.command("verify")
@@ -41,7 +48,8 @@ if TYPE_CHECKING:
 @override_options
 @json_option
 @verbosity_options
-def command(gguf: Path, drafter: str, target: str | None, fidelity: bool, quiet: bool, **given: Any) -> None:
+@takes(VerifyGiven)
+def command(given: VerifyGiven) -> None:
     """Compare OUT.gguf with the checkpoint it was made from.
 
     Every tensor against its source (bit-equal where copied, error figures where quantized), every key against
@@ -51,45 +59,50 @@ def command(gguf: Path, drafter: str, target: str | None, fidelity: bool, quiet:
     from tqdm import tqdm
 
     from dflash_convert import hub
-    from dflash_convert.container.reader import open_gguf
     from dflash_convert.errors import UsageError
-    from dflash_convert.head.expected import has_head
     from dflash_convert.verification.tensors import add_fidelity, add_round_trip, verify
 
-    if given["target_gguf"] and not (fidelity and target) and not has_head(open_gguf(gguf)):
+    if given.target_gguf and not (given.fidelity and given.target) and not _has_head(given.gguf):
         raise UsageError("--target-gguf works with --fidelity and --target-model-dir: its tokenizer reads the prompts")
-    show = progress_wanted(quiet)
-    source = hub.resolve_drafter(drafter, progress=show).path
-    target_path = hub.resolve_target(target, progress=show).path if target else None
+    show = given.progress
+    source = hub.resolve_drafter(given.drafter, progress=show).path
+    target_path = hub.resolve_target(given.target, progress=show).path if given.target else None
     with tqdm(unit=" weights", unit_scale=True, disable=not show, desc="comparing") as bar:
         result = verify(
-            gguf,
+            given.gguf,
             source,
             target_path,
-            overrides=given["overrides"],
-            tokenizer_model=given["tokenizer_model"],
-            pre=given["pre"],
-            target_weights=given["target_gguf"],
-            threads=given["threads"],
+            overrides=given.overrides,
+            tokenizer_model=given.tokenizer_model,
+            pre=given.pre,
+            target_weights=given.target_gguf,
+            threads=given.threads,
             begin=bar.reset,
             progress=bar.update,
         )
     if target_path:
         result = add_round_trip(result, target_path)
-    if fidelity:
-        result = add_fidelity(result, source, target_path, given["target_gguf"])
-    if given["manifest"]:
+    if given.fidelity:
+        result = add_fidelity(result, source, target_path, given.target_gguf, overrides=given.overrides)
+    if given.manifest:
         from dflash_convert.release.manifest import listed_problems
 
-        problems = tuple(str(problem) for problem in listed_problems(gguf, given["manifest"]))
+        problems = tuple(str(problem) for problem in listed_problems(given.gguf, given.manifest))
         result = replace(result, differences=(*result.differences, *problems))
-    if given["as_json"]:
+    if given.as_json:
         click.echo(json.dumps(result.json(), indent=1))
     else:
-        _table(result, given["verbose"])
-    show_notes(result.notes, quiet=quiet)
+        _table(result, given.verbose)
+    given.show_notes(result.notes)
     result.raise_for_status()
-    say(f"{gguf.name} is what its source says", quiet=quiet)
+    given.say(f"{given.gguf.name} is what its source says")
+
+
+def _has_head(path: Path) -> bool:
+    from dflash_convert.container.reader import open_gguf
+    from dflash_convert.head.expected import has_head
+
+    return path.is_file() and has_head(open_gguf(path))
 
 
 def _table(result: VerifyResult, verbose: int) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dflash_convert.checkpoint import Checkpoint, Reader, open_checkpoint
 from dflash_convert.container.reader import Gguf, open_gguf
-from dflash_convert.drafter import Description, TensorPlan
+from dflash_convert.drafter import Description, Overrides, TensorPlan
 from dflash_convert.encode.transforms import RowSource, row_count
 from dflash_convert.errors import FamilyError
 from dflash_convert.families.backbone import BACKBONE
@@ -122,11 +122,15 @@ def target_from_gguf(path: str | Path, *, half_cache: bool = False, budget: int 
 
 
 def drafter_from_checkpoint(
-    directory: str | Path, target_config: Mapping[str, Any], budget: int = DEFAULT_BUDGET
+    directory: str | Path,
+    target_config: Mapping[str, Any],
+    overrides: Overrides | None = None,
+    *,
+    budget: int = DEFAULT_BUDGET,
 ) -> DrafterSource:
-    """A drafter's checkpoint; ``target_config`` is the target's config.json."""
+    """A drafter's checkpoint; ``target_config`` is the target's config.json, ``overrides`` as for a conversion."""
     checkpoint = open_checkpoint(Path(directory))
-    return drafter_from_description(describe(checkpoint, target_config), checkpoint.directory.name, budget)
+    return drafter_from_description(describe(checkpoint, target_config, overrides), checkpoint.directory.name, budget)
 
 
 def drafter_from_description(

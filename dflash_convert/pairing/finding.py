@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -69,3 +69,8 @@ def refusal(findings: Sequence[Finding], drafter: str, target: str | None = None
     more = f"; also {', '.join(dict.fromkeys(names))}" if names else ""
     what = f"{drafter} cannot be run" if target is None else f"{drafter} and {target} do not belong together"
     return PairingError(f"{what}: {wrong[0]}{more}", tip=wrong[0].cure)
+
+
+def findings_json(findings: Iterable[Finding]) -> dict[str, Any]:
+    """The document of ``check --json``."""
+    return {"findings": [finding.json() for finding in findings]}

@@ -1,4 +1,4 @@
-"""One job of a batch: convert, check, verify and validate one pair in one type, each step this same program.
+"""One job of a batch: convert, check, verify and validate one pair in one type (:mod:`dflash_convert.pipeline`).
 
 A finished job leaves ``job.json``: a key over everything that went in and the hash of everything that came out.
 As long as both still hold, running the job again does nothing.
@@ -11,18 +11,20 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from dflash_convert import __version__, child
-from dflash_convert.errors import InputError
+from dflash_convert.errors import DflashError, InputError
 from dflash_convert.output import disk_errors, write_text
+from dflash_convert.pipeline import Result, Task, Watcher, run
 from dflash_convert.release.facts import sha256_of
-from dflash_convert.release.plan import Job, Pair
+from dflash_convert.release.plan import Job
 
 RECORD = "job.json"
 SCHEMA = 1
+REPORTS = {"check": "check.json", "verify": "verify.json", "validate": "validation.json"}  # of each step
 Status = Literal["done", "skipped", "failed", "blocked"]
 Say = Callable[[str], None]
 
@@ -81,95 +83,59 @@ def last_error(text: str) -> str:
     return (errors or lines or ["it ended without a message"])[-1]
 
 
-def run_job(job: Job, say: Say, *, force: bool = False, threads: int | None = None) -> Outcome:
-    """Do what is still to be done of ``job``. Two runs of one job at a time do no harm: every file appears whole."""
+class _Recording(Watcher):
+    """Keeps a step's report beside the job's file, and which step it was; passes on what is said."""
+
+    def __init__(self, job: Job, watcher: Watcher) -> None:
+        self.current = "convert"
+        self._job, self._watcher = job, watcher
+        self.planned, self.wrote, self.notes = watcher.planned, watcher.wrote, watcher.notes  # type: ignore[method-assign]
+
+    def step(self, name: str) -> None:
+        self.current = name
+        self._watcher.step(name)
+        self.say(f"{self._job.name}: {name}")
+
+    def say(self, text: str, detail: bool = False) -> None:
+        self._watcher.say(text, detail)
+
+    def report(self, step: str, document: dict[str, Any]) -> None:
+        text = json.dumps(document, indent=1, ensure_ascii=False)
+        write_text(self._job.directory / REPORTS[step], text + "\n", force=True)
+
+
+def run_job(
+    job: Job, task: Callable[[], Task], watcher: Watcher, *, force: bool = False
+) -> tuple[Outcome, Result | None]:
+    """Do what is still to be done of ``job``; the result is None when nothing was, or when a step failed.
+
+    ``task`` is asked for what is to be done, and may fetch from the Hub.  Two runs of one job at a time do no harm:
+    every file appears whole.
+    """
     key = job_key(job)
     finished = None if force else read_record(job.directory, key)
     if finished is not None:
-        return _outcome(job, "skipped", finished)
+        return _outcome(job, "skipped", finished), None
     with disk_errors(job.directory):
         job.directory.mkdir(parents=True, exist_ok=True)
         (job.directory / RECORD).unlink(missing_ok=True)
-    converted = _run(job, "convert", _convert(job, threads), None, say)
-    if isinstance(converted, Outcome):
-        return converted
-    gguf = Path(json.loads(converted)[0]["path"])
-    steps = _proofs(job.pair, gguf)
-    for step, (arguments, report) in steps.items():
-        done = _run(job, step, arguments, report, say)
-        if isinstance(done, Outcome):
-            return done
-    files = [gguf.name, *(report for _, report in steps.values())]
+    recording = _Recording(job, watcher)
+    try:
+        result = run(replace(task(), output=job.directory, force=True), recording)
+    except DflashError as error:
+        return Outcome(job.name, "failed", error.exit_code, recording.current, str(error)), None
+    (made,) = result.files
+    reports = [REPORTS[step] for step in REPORTS if step != "validate" or (made.proof and made.proof.validated)]
     record = {
         "schema": SCHEMA,
         "kind": "job",
         "job": job.name,
         "key": key,
-        "gguf": gguf.name,
-        "files": {name: sha256_of(job.directory / name) for name in files},
+        "gguf": made.written.path.name,
+        "files": {name: sha256_of(job.directory / name) for name in (made.written.path.name, *reports)},
     }
     write_text(job.directory / RECORD, json.dumps(record, indent=1) + "\n", force=True)
-    return _outcome(job, "done", record)
-
-
-def _proofs(pair: Pair, gguf: Path) -> dict[str, tuple[list[str], str]]:
-    """The steps behind the conversion: their commands and the reports they leave."""
-    check = ["check", str(gguf), pair.target_gguf or _local(pair.target), "--json", *_option("--n-max", pair.n_max)]
-    verify = ["verify", str(gguf), pair.drafter, "--target-model-dir", pair.target, "--json"]
-    steps = {"check": (check, "check.json"), "verify": (verify, "verify.json")}
-    if pair.target_gguf:
-        steps["validate"] = (_validate(pair, gguf), "validation.json")
-    return steps
-
-
-def _run(job: Job, step: str, arguments: list[str], report: str | None, say: Say) -> str | Outcome:
-    """A step's output, which also becomes the file ``report``; an Outcome when the step failed."""
-    say(f"{job.name}: {step}")
-    done = run_step(arguments, say)
-    if report and done.stdout:
-        write_text(job.directory / report, done.stdout, force=True)
-    if done.exit_code:
-        return Outcome(job.name, "failed", done.exit_code, step, done.message)
-    return done.stdout
-
-
-def _convert(job: Job, threads: int | None) -> list[str]:
-    pair = job.pair
-    call = ["convert", pair.drafter, "--target-model-dir", pair.target, "-t", job.type, "-o", str(job.directory)]
-    for option, value in (
-        ("--target-name", pair.target_name),
-        ("--model-name", pair.model_name),
-        ("--pre", pair.pre),
-        ("--threads", threads),
-    ):
-        call += _option(option, value)
-    return [*call, *pair.convert, "--json", "--force"]
-
-
-def _validate(pair: Pair, gguf: Path) -> list[str]:
-    call = ["validate", str(gguf), str(pair.target_gguf), "--json"]
-    for option, value in (
-        ("--prompts", pair.prompts),
-        ("--n-max", pair.n_max),
-        ("--min-acceptance", pair.min_acceptance),
-        ("--min-mean-length", pair.min_mean_length),
-        ("--llama-server", pair.llama_server),
-    ):
-        call += _option(option, value)
-    return [*call, *pair.validate]
-
-
-def _option(name: str, value: object) -> list[str]:
-    return [] if value is None else [name, str(value)]
-
-
-def _local(target: str) -> str:
-    """The target's directory, which for a Hub id is the cache's."""
-    if Path(target).exists():
-        return target
-    from dflash_convert.hub import resolve_target
-
-    return str(resolve_target(target).path)
+    return _outcome(job, "done", record), result
 
 
 def job_key(job: Job) -> str:

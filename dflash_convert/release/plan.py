@@ -13,8 +13,9 @@
 
 Other keys of a pair, each allowed at the top for all pairs: ``target_name``, ``model_name``, ``pre``, ``license``,
 ``drafter_repo``, ``target_repo``, ``n_max``, ``prompts``, ``min_acceptance``, ``min_mean_length``,
-``llama_server``, ``convert`` and ``validate`` (lists of more arguments of these commands) and ``package_target``
-(the target GGUF that the card names, when it is not ``target_gguf``).
+``llama_server``, ``convert`` and ``validate`` (lists of more arguments of these commands), ``fidelity`` (true: verify
+compares by the numpy forward too) and ``package_target`` (the target GGUF that the card names, when it is not
+``target_gguf``).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ MAX_FILE = 1 << 20  # bytes of a release.toml
 TEXTS = ("target_name", "model_name", "pre", "license", "drafter_repo", "target_repo", "package_target")
 PLACES = ("target_gguf", "prompts", "llama_server")
 NUMBERS = ("min_acceptance", "min_mean_length")
-COMMON = (*TEXTS, *PLACES, *NUMBERS, "n_max", "types", "convert", "validate")
+COMMON = (*TEXTS, *PLACES, *NUMBERS, "n_max", "types", "convert", "validate", "fidelity")
 OWN = ("name", "drafter", "target")
 
 
@@ -65,6 +66,7 @@ class Pair:
     min_mean_length: float | None = None
     convert: tuple[str, ...] = ()
     validate: tuple[str, ...] = ()
+    fidelity: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,7 @@ def _pair(where: str, base: Path, table: Mapping[str, Any]) -> Pair:
     if values["n_max"] is not None and values["n_max"] < 1:
         raise ConfigError(f"{where}: n_max must be at least 1")
     values["types"] = tuple(dict.fromkeys(t.upper() for t in _strings(where, table, "types")))
+    values["fidelity"] = _flag(where, table, "fidelity")
     for key in ("convert", "validate"):
         values[key] = tuple(_strings(where, table, key))
     for key in ("drafter", "target"):
@@ -178,6 +181,13 @@ def _typed(where: str, table: Mapping[str, Any], key: str, kind: type | tuple[ty
     value = table.get(key)
     if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
         raise ConfigError(f"{where}: {key} is {value!r}, which is not {'text' if kind is str else 'a number'}")
+    return value
+
+
+def _flag(where: str, table: Mapping[str, Any], key: str) -> bool:
+    value = table.get(key, False)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{where}: {key} is {value!r}, which is neither true nor false")
     return value
 
 

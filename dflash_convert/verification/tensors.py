@@ -281,9 +281,16 @@ def add_round_trip(result: VerifyResult, target: Path) -> VerifyResult:
 
 
 def add_fidelity(
-    result: VerifyResult, drafter: Path, target: Path | None, target_gguf: Path | None = None
+    result: VerifyResult,
+    drafter: Path,
+    target: Path | None,
+    target_gguf: Path | None = None,
+    *,
+    overrides: Overrides | None = None,
 ) -> VerifyResult:
     """The same contexts through checkpoint and GGUF in the numpy forward; hidden states and drafts compared.
+
+    ``overrides`` are those of the conversion, so that the source is read as it was.
 
     With a small Qwen3-type target whose weights are at hand (in ``target`` or ``target_gguf``) the context is
     that target's own greedy text, else noise.
@@ -291,7 +298,8 @@ def add_fidelity(
     from dflash_convert.forward.fidelity import fidelity, random_contexts, real_contexts
     from dflash_convert.forward.load import drafter_from_checkpoint, drafter_from_gguf
 
-    source = drafter_from_checkpoint(drafter, read_config(target) if target else {})
+    chosen = dataclasses.replace(overrides or Overrides(), target_directory=target)
+    source = drafter_from_checkpoint(drafter, read_config(target) if target else {}, chosen)
     encoded = {result.path.name: drafter_from_gguf(result.path)}
     model = _small_target(target, target_gguf)
     if model is None or target is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,10 @@ from click.testing import CliRunner
 from dflash_convert.cli import cli
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.container.writer import Entry, GgufOutput, layout
-from dflash_convert.errors import PairingError, ValidationError, VerificationError
+from dflash_convert.convert import Options, Source
+from dflash_convert.drafter import Overrides
+from dflash_convert.errors import OutputError, PairingError, ValidationError, VerificationError
+from dflash_convert.pipeline import Proving, Task, Watcher, run
 
 PAIR = Path(__file__).resolve().parents[2] / "fixtures" / "tiny-js"
 
@@ -88,11 +93,11 @@ def test_check_stops_before_the_engine_and_the_old_file_stays(tmp_path: Path, mo
 
 
 def test_verify_stops_before_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dflash_convert import prove
+    from dflash_convert import pipeline
 
     out = tmp_path / "dflash-tiny.gguf"
     monkeypatch.setattr("dflash_convert.validation.run.validate", None)
-    real = prove.prove
+    real = pipeline.verify
 
     def damaged(file: Path, *args: object, **options: object) -> object:
         tensor = open_gguf(file).tensors["fc.weight"]
@@ -101,7 +106,62 @@ def test_verify_stops_before_the_engine(tmp_path: Path, monkeypatch: pytest.Monk
         file.write_bytes(data)
         return real(file, *args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("dflash_convert.prove.prove", damaged)
+    monkeypatch.setattr("dflash_convert.pipeline.verify", damaged)
     with pytest.raises(VerificationError, match=r"fc\.weight"):
         CliRunner().invoke(cli, arguments(out, PAIR / "target-bf16.gguf"), catch_exceptions=False)
     assert not out.exists()
+
+
+def test_without_a_target_gguf_the_pair_is_checked_and_verified(tmp_path: Path) -> None:
+    """The library's own call: progress and reports arrive in order, and an error leaves nothing."""
+
+    class Seen(Watcher):
+        def __init__(self) -> None:
+            self.steps: list[str] = []
+            self.reports: list[str] = []
+            self.elements = 0
+
+        def step(self, name: str) -> None:
+            self.steps.append(name)
+
+        def wrote(self, elements: int) -> None:
+            self.elements += elements
+
+        def report(self, step: str, document: dict[str, object]) -> None:
+            self.reports.append(step)
+
+    task = Task(Source(PAIR / "drafter"), Source(PAIR / "target"), output=tmp_path / "x.gguf", proving=Proving())
+    seen = Seen()
+    result = run(task, seen)
+    (made,) = result.files
+    assert made.written.path == tmp_path / "x.gguf"
+    assert made.proof is not None
+    assert made.proof.verified.passed
+    assert made.proof.verified.path == tmp_path / "x.gguf"
+    assert made.proof.validated is None
+    assert (seen.steps, seen.reports) == (["convert", "check", "verify"], ["check", "verify"])
+    assert seen.elements == sum(math.prod(t.shape) for t in result.prepared.conversion.description.tensors)
+    with pytest.raises(OutputError, match="exists already"):
+        run(task)
+
+
+def test_what_the_caller_overruled_holds_for_the_fidelity_too(tmp_path: Path) -> None:
+    """A drafter whose config.json has lost its block size: every step reads it as the conversion did."""
+    drafter = Path(shutil.copytree(PAIR / "drafter", tmp_path / "drafter"))
+    config = json.loads((drafter / "config.json").read_text())
+    config.pop("block_size", None)
+    config["dflash_config"].pop("block_size", None)
+    (drafter / "config.json").write_text(json.dumps(config))
+    overrides = Overrides(block_size=6)
+    proving = Proving(fidelity=True)
+    source, target = Source(drafter), Source(PAIR / "target")
+    task = Task(source, target, Options(overrides=overrides), tmp_path / "x.gguf", proving=proving)
+    (made,) = run(task).files
+    assert made.proof is not None
+    assert made.proof.verified.fidelity is not None
+    assert made.proof.verified.fidelity.rows[0].agreement == 1
+    base = ["verify", str(tmp_path / "x.gguf"), str(drafter), "--target-model-dir", str(PAIR / "target"), "--fidelity"]
+    done = CliRunner().invoke(cli, [*base, "--block-size", "6", "--json"], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["fidelity"]["rows"][0]["agreement"] == 1
+    assert CliRunner().invoke(cli, base).exit_code != 0

@@ -67,6 +67,7 @@ def test_what_a_killed_proof_leaves_goes_with_the_next_run(fixtures: Path, tmp_p
 @pytest.mark.parametrize("when", ["before the outputs", "before a job", "during a job"])
 def test_a_worker_whose_parent_is_gone_ends_quietly(when: str) -> None:
     job = b'{"name": "x", "shape": [1, 1], "transform": "copy", "argument": 0, "scheme": "", "block": [0, 0], '
+    job += b'"type": null, '
     job += b'"sources": [["x", "/nonexistent", "F32", [1, 1], 0, 4]], "rows": [0, 1], "imatrix": "", "places": []}\n'
     ours, theirs = socket.socketpair()
     worker = subprocess.Popen(child.command("encode.worker"), stdin=theirs.fileno(), stderr=subprocess.PIPE)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from release_tools import ROOT, Done, tree
 
+from dflash_convert.container.reader import open_gguf
 from dflash_convert.errors import ConfigError, InputError, UsageError
 from dflash_convert.output import write_text
 from dflash_convert.release.batch import Summary, parse_outcome
@@ -71,6 +72,7 @@ def artefacts(out: Path) -> dict[str, bytes]:
             "types=['F16']\n[[pair]]\ndrafter='d'\ntarget='t'\n[[pair]]\ndrafter='e'\ntarget='T'",
             "two pairs are named t",
         ),
+        ("[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']\nfidelity=1", "fidelity is 1, which is neither true nor"),
         ("[[pair", "cannot be read"),
     ],
 )
@@ -200,6 +202,40 @@ def test_one_failure_does_not_stop_the_rest(program: Callable[..., Done], releas
     assert table.code == 3
     assert table.err == ""
     assert "tiny/Q8_0     skipped  0" in table.out
+
+
+def test_what_a_pair_overrules_holds_in_every_step(program: Callable[..., Done], release: Any, tmp_path: Path) -> None:
+    extra = 'pre = "llama-bpe"\nconvert = ["--block-size", "6"]\nfidelity = true'
+    done = program("batch", release(["Q8_0"], extra), "--json")
+    (job,) = json.loads(done.out)["jobs"]
+    assert (done.code, job["status"]) == (0, "done"), done.err
+    made = open_gguf(Path(job["file"]))
+    assert (made.get("dflash.block_size"), made.get("tokenizer.ggml.pre")) == (6, "llama-bpe")
+    verified = json.loads((tmp_path / "out/jobs/tiny/Q8_0/verify.json").read_text())
+    assert verified["passed"]
+    assert verified["fidelity"]["rows"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ('convert = ["--block-size", "1"]', "convert = […]: Invalid value for '--block-size'"),
+        ('convert = ["--no-such"]', "convert = […]: No such option"),
+        ('convert = ["--dry-run"]', "--dry-run has no place in convert"),
+        ('convert = ["--validate", "x.gguf"]', "--validate has no place in convert"),
+        ('convert = ["-t", "bf16"]', "--outtype has no place in convert"),
+        ('target_gguf = "x.gguf"\nvalidate = ["--html", "x.html"]', "--html has no place in validate"),
+        ('target_gguf = "x.gguf"\nvalidate = ["--near-tie", "x"]', "validate = […]: Invalid value for '--near-tie'"),
+    ],
+)
+def test_arguments_that_a_job_cannot_have(
+    program: Callable[..., Done], release: Any, tmp_path: Path, extra: str, message: str
+) -> None:
+    (tmp_path / "x.gguf").touch()
+    done = program("batch", release(["Q8_0"], extra), "--json")
+    (job,) = json.loads(done.out)["jobs"]
+    assert (job["exit_code"], job["status"], job["step"]) == (2, "failed", "convert")
+    assert message in job["message"]
 
 
 @pytest.mark.parametrize(("mode", "code", "status"), [("normal", 0, "done"), ("zero-drafts", 6, "failed")])

@@ -1,4 +1,4 @@
-"""The Makefile's pipeline, from a fresh tree: once, up to date, after a change, in parallel, and the same bytes."""
+"""`make release`, from a fresh tree: once, up to date, after a change, in parallel, and the same bytes."""
 
 from __future__ import annotations
 
@@ -38,60 +38,56 @@ def make(tmp_path: Path) -> Make:
     return run
 
 
-def steps(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """The commands that ran, in order."""
-    marker = "-m dflash_convert "
-    return [line.split(marker)[1].split()[0] for line in done.stdout.splitlines() if marker in line]
+def outcomes(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """What became of each job and package, in order."""
+    return [line.split("] ")[-1] for line in done.stderr.splitlines() if line.startswith(("[", "package "))]
 
 
 def test_release(make: Make, tmp_path: Path) -> None:
-    done = make("-j4", "release")
+    done = make("release", JOBS="2")
     assert done.returncode == 0, done.stderr
-    ran = steps(done)
-    assert sorted(ran) == sorted(
-        ["convert", *["quantize"] * 2, "check", *["verify"] * 2, *["validate"] * 2, *["package"] * 2]
-    )
-    assert ran[0] == "convert"
-    package = tmp_path / "out/release/tiny-js"
+    assert sorted(outcomes(done)) == ["package tiny-js: done", "tiny-js/Q4_0: done", "tiny-js/Q8_0: done"]
+    package = tmp_path / "out/release/packages/tiny-js"
     assert verify_manifest(package) == []
     document = read_manifest(package)
     assert [run["verdict"] for run in document["validation"]] == ["healthy", "healthy"]
     assert all(run["engine"].startswith("llama-server 4242 (abc1234)") for run in document["validation"])
+    job = tmp_path / "out/release/jobs/tiny-js/Q8_0"
+    assert json.loads((job / "verify.json").read_text())["fidelity"] is not None
+    assert json.loads((job / "check.json").read_text())["findings"] == []
     first = tree(package)
 
-    assert steps(make("release")) == ["package"]  # only the check; everything is up to date
-    assert steps(make("package", MIN_ACCEPTANCE="0.1")) == ["validate", "validate", "package"]
+    again = make("release")
+    assert outcomes(again) == ["tiny-js/Q8_0: skipped", "tiny-js/Q4_0: skipped", "package tiny-js: skipped"]
+    changed = make("release", MIN_ACCEPTANCE="0.1")
+    assert outcomes(changed) == ["tiny-js/Q8_0: done", "tiny-js/Q4_0: done", "package tiny-js: done"]
+    assert read_manifest(package)["validation"][0]["thresholds"] == {"min_acceptance": 0.1}
 
-    # from nothing, one step after the other, in another place: the same bytes
+    # from nothing, one job after the other, in another place: the same bytes
     done = make("release", OUT=str(tmp_path / "other"))
     assert done.returncode == 0, done.stderr
-    assert tree(tmp_path / "other/release/tiny-js") == first
+    assert tree(tmp_path / "other/release/packages/tiny-js") == first
 
 
 def test_a_new_type_costs_one_type(make: Make) -> None:
-    assert make("quantize", TYPES="Q8_0").returncode == 0
-    assert steps(make("quantize", TYPES="Q8_0 Q4_0")) == ["quantize"]
-    assert steps(make("quantize", TYPES="Q8_0 Q4_0")) == []
+    assert make("release", TYPES="Q8_0", TARGET_GGUF="").returncode == 0
+    done = make("release", TYPES="Q8_0 Q4_0", TARGET_GGUF="")
+    assert outcomes(done) == ["tiny-js/Q8_0: skipped", "tiny-js/Q4_0: done", "package tiny-js: done"]
 
 
 def test_without_a_target_gguf_nothing_is_validated(make: Make, tmp_path: Path) -> None:
-    done = make("release", TARGET_GGUF="", TYPES="Q8_0")
+    done = make("release", TARGET_GGUF="", TYPES="Q8_0", SETTINGS='license = "mit"')
     assert done.returncode == 0, done.stderr
-    assert "validate" not in steps(done)
-    assert read_manifest(tmp_path / "out/release/tiny-js")["validation"] == []
+    document = read_manifest(tmp_path / "out/release/packages/tiny-js")
+    assert (document["validation"], document["license"]["license"]) == ([], "mit")
+    assert len(document["verification"]) == 1
 
 
 def test_a_failed_step_stops_before_the_package(make: Make, tmp_path: Path) -> None:
     done = make("release", TYPES="Q8_0", MIN_ACCEPTANCE="0.9")
     assert done.returncode != 0
     assert "at least 0.9 was required" in done.stderr
-    assert not (tmp_path / "out/release").exists()
-    assert not (tmp_path / "out/work/tiny-js/validate-Q8_0.json").exists()
+    assert not (tmp_path / "out/release/packages").exists()
+    job = tmp_path / "out/release/jobs/tiny-js/Q8_0"
+    assert sorted(path.name for path in job.iterdir()) == ["check.json", "validation.json", "verify.json"]
     assert make("release", TYPES="Q8_0").returncode == 0
-
-
-def test_reports_are_json(make: Make, tmp_path: Path) -> None:
-    assert make("check", "verify", "TYPES=Q8_0").returncode == 0
-    work = tmp_path / "out/work/tiny-js"
-    for name in ("check.json", "verify-Q8_0.json"):
-        assert isinstance(json.loads((work / name).read_text()), dict)
