@@ -24,6 +24,8 @@ Made from the commands' own `--help` by `docs/make_cli_reference.py`; edit the c
 
 stdout carries the result: a path, a table, or with `--json` a document ([schemas](schemas.md)). Messages and progress
 go to stderr, progress bars only on a terminal. `NO_COLOR` turns colours off.
+Vocabularies of 32,768 tokens and more are kept in `~/.cache/dflash-convert` (`XDG_CACHE_HOME`) once read, up to 16 of
+them; `DFLASH_TOKENIZER_CACHE` names another directory, or is `off`. `verify` never uses them.
 
 | exit code | meaning |
 |---|---|

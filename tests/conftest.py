@@ -13,6 +13,9 @@ ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = ROOT / "fixtures"
 
 
+os.environ["DFLASH_TOKENIZER_CACHE"] = "off"  # for the programs that tests start, too
+
+
 @pytest.fixture(scope="session")
 def fixtures() -> Path:
     return FIXTURES

@@ -68,14 +68,19 @@ class TensorInfo:
 
 
 class Strings(Sequence[str]):
-    """A string array that decodes when it is used; invalid UTF-8 becomes lone surrogates, as in ``os.fsdecode``."""
+    """A string array that decodes when it is used; invalid UTF-8 becomes lone surrogates, as in ``os.fsdecode``.
 
-    def __init__(self, data: memoryview, start: int, count: int) -> None:
-        self._data, self._start, self._count = data, start, count
+    ``raw`` is the items as they stand in the file.
+    """
+
+    kind = ValueType.STRING
+
+    def __init__(self, data: memoryview, count: int) -> None:
+        self.raw, self._count = data, count
 
     @cached_property
     def _items(self) -> list[str]:
-        data, at, items = self._data, self._start, []
+        data, at, items = self.raw, 0, []
         unpack = _U64.unpack_from
         for _ in range(self._count):
             (length,) = unpack(data, at)
@@ -106,22 +111,22 @@ class Strings(Sequence[str]):
 
 
 class Numbers(Sequence[Any]):
-    """A numeric array that decodes to plain Python numbers when it is used; ``numpy()`` views the bytes."""
+    """A numeric array that decodes to plain Python numbers when it is used; ``numpy()`` views the bytes ``raw``."""
 
     def __init__(self, data: memoryview, kind: ValueType, count: int) -> None:
-        self._data, self._kind, self._count = data, kind, count
+        self.raw, self.kind, self._count = data, kind, count
 
     @cached_property
     def _items(self) -> list[Any]:
-        code = STRUCT_CODE[self._kind]
-        return list(struct.unpack(f"<{self._count}{code}", self._data))
+        code = STRUCT_CODE[self.kind]
+        return list(struct.unpack(f"<{self._count}{code}", self.raw))
 
     def numpy(self) -> npt.NDArray[Any]:
         import numpy as np
 
         code = {"?": "?", "b": "i1", "B": "u1", "h": "<i2", "H": "<u2", "i": "<i4", "I": "<u4"}
         code |= {"q": "<i8", "Q": "<u8", "f": "<f4", "d": "<f8"}
-        return np.frombuffer(self._data, dtype=code[STRUCT_CODE[self._kind]])
+        return np.frombuffer(self.raw, dtype=code[STRUCT_CODE[self.kind]])
 
     def __len__(self) -> int:
         return self._count
@@ -305,7 +310,7 @@ class _Parser:
             self.need(8 * count, f"array {name!r} of {count} strings")
             start = self.at
             self._skip_strings(name, count)
-            return KV(name, ValueType.ARRAY, Strings(self.view, start, count), item)
+            return KV(name, ValueType.ARRAY, Strings(self.view[start : self.at], count), item)
         total = count * _SCALAR[item].size
         self.need(total, f"array {name!r} of {count} items")
         data = self.view[self.at : self.at + total]

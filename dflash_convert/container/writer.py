@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dflash_convert.container.reader import MAX_ALIGNMENT, MAX_KEY, open_gguf
+from dflash_convert.container.reader import MAX_ALIGNMENT, MAX_KEY, Numbers, Strings, open_gguf
 from dflash_convert.container.types import (
     ALIGNMENT,
     BLOCK,
@@ -126,6 +126,9 @@ def _put_array(out: bytearray, name: str, item: ValueType, values: Sequence[Any]
     if item is ValueType.ARRAY:
         raise ContainerError(f"key {name!r} is an array of arrays, which llama.cpp does not read")
     out += struct.pack("<IQ", item, len(values))
+    if isinstance(values, Strings if item is ValueType.STRING else Numbers) and values.kind is item:
+        out += values.raw  # as another file has it
+        return
     try:
         if item is not ValueType.STRING:
             out += struct.pack(f"<{len(values)}{STRUCT_CODE[item]}", *values)

@@ -90,6 +90,7 @@ def _compare_vocabulary(
             tokenizer_model=tokenizer_model,
             plain=plain,
             eagle3=description.eagle3_vocab,
+            fresh=True,  # what the conversion may have used proves nothing
         )
         return {kv.name: kv for kv in vocabulary.keys(description.mask_token_id)}
 

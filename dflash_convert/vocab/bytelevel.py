@@ -15,6 +15,7 @@ from dflash_convert.vocab.tokens import (
     check_size,
     check_vocab,
     looks_special,
+    place_normal,
     placeholders,
     special_names,
 )
@@ -83,9 +84,7 @@ def byte_level_tokens(document: Mapping[str, Any], config: Mapping[str, Any], si
     check_size(highest, size, where)
     table = placeholders(size)
     table.notes = notes
-    for text, tid in vocab.items():
-        table.texts[tid] = text
-        table.types[tid] = TokenType.NORMAL
+    place_normal(table, vocab)
     known = {token.text for token in added}
     promoted = [
         Added(text, vocab[text], True, False) for text in special_names(config) if text in vocab and text not in known

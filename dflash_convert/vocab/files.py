@@ -30,16 +30,32 @@ def collector_paused() -> Iterator[None]:
 
 
 class TokenizerFiles:
-    """The files of one target directory; remembers the SHA-256 of each file it has read."""
+    """The files of one target directory; remembers the SHA-256 of each file it has read.
+
+    ``asked`` lists every question about the directory, with its answer: (has, read or glob; name; answer).
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.hashes: dict[str, str] = {}
+        self.asked: list[tuple[str, str, Any]] = []
         if not directory.is_dir():
             raise TokenizerError(f"{directory}: the target directory does not exist")
 
+    def answer(self, kind: str, name: str) -> Any:
+        """The answer of today to a question of ``asked``."""
+        if kind == "read":
+            self.read(name)
+        elif kind == "has":
+            self.has(name)
+        else:
+            self.glob(name)
+        return self.asked[-1][2]
+
     def has(self, name: str) -> bool:
-        return (self.directory / name).is_file()
+        found = (self.directory / name).is_file()
+        self.asked.append(("has", name, found))
+        return found
 
     def names(self, limit: int = 12) -> str:
         """What the directory holds, for a message."""
@@ -48,7 +64,9 @@ class TokenizerFiles:
         return shown or "nothing"
 
     def glob(self, pattern: str) -> list[Path]:
-        return sorted(path for path in self.directory.glob(pattern) if path.is_file())
+        found = sorted(path for path in self.directory.glob(pattern) if path.is_file())
+        self.asked.append(("glob", pattern, [path.name for path in found]))
+        return found
 
     def read(self, name: str) -> bytes:
         """The whole file; refuses files that are far too large and Git LFS pointers."""
@@ -65,6 +83,7 @@ class TokenizerFiles:
                 f"{path}: a Git LFS pointer, not the file itself", tip="Fetch the file (git lfs pull) and try again."
             )
         self.hashes[name] = hashlib.sha256(data).hexdigest()
+        self.asked.append(("read", name, self.hashes[name]))
         return data
 
     def text(self, name: str) -> str:

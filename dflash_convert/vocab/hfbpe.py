@@ -9,7 +9,15 @@ from typing import Any
 
 from dflash_convert.notes import Note
 from dflash_convert.vocab.bytelevel import added_tokens
-from dflash_convert.vocab.tokens import TokenTable, check_size, check_vocab, merge_lines, placeholders, special_names
+from dflash_convert.vocab.tokens import (
+    TokenTable,
+    check_size,
+    check_vocab,
+    merge_lines,
+    place_normal,
+    placeholders,
+    special_names,
+)
 from dflash_convert.vocab.types import TokenType
 
 BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
@@ -53,12 +61,12 @@ def spm_style_tokens(
     table.scores = packed("f", [SCORE]) * len(table.texts)
     texts, types = table.texts, table.types
     named = set(special_names(config))
-    for text, tid in vocab.items():
-        texts[tid] = text
-        if BYTE_TOKEN.fullmatch(text):
-            types[tid] = TokenType.BYTE
-        else:
-            types[tid] = TokenType.CONTROL if text in named else TokenType.NORMAL
+    place_normal(table, vocab)
+    for text in named & vocab.keys():
+        types[vocab[text]] = TokenType.CONTROL
+    for text in vocab:
+        if text.startswith("<0x") and BYTE_TOKEN.fullmatch(text):
+            types[vocab[text]] = TokenType.BYTE
     for tid, token in enumerate(beyond, start=len(vocab)):
         texts[tid] = token.text
         types[tid] = TokenType.CONTROL if token.text in named else TokenType.USER_DEFINED
@@ -67,9 +75,8 @@ def spm_style_tokens(
 
 
 def mark_visible(table: TokenTable) -> None:
-    for tid, text in enumerate(table.texts):
-        if text in VISIBLE:
-            table.types[tid] = TokenType.USER_DEFINED
+    for text in VISIBLE & set(table.texts):
+        table.types[table.texts.index(text)] = TokenType.USER_DEFINED
 
 
 def scores_from_merges(table: TokenTable, document: Mapping[str, Any], where: str) -> None:

@@ -11,7 +11,8 @@ from dflash_convert.notes import Note
 from dflash_convert.vocab import hfbpe, jsonroute, spm
 from dflash_convert.vocab.adjust import resolve_leftovers
 from dflash_convert.vocab.assemble import SPACE_PREFIX, Request, specials_of, vocabulary
-from dflash_convert.vocab.files import EXPECTED, TokenizerFiles, content
+from dflash_convert.vocab.cache import remembered
+from dflash_convert.vocab.files import EXPECTED, TokenizerFiles, collector_paused, content
 from dflash_convert.vocab.pre import Pre
 from dflash_convert.vocab.slowbpe import slow_document
 from dflash_convert.vocab.tekken import load_tekken
@@ -26,6 +27,7 @@ SPM_NAMES = (
     "tokenizer.model.v2",
     "tokenizer.model.v1",
 )
+LARGE = 1 << 15  # tokens from which the cache is used
 MAX_SIZE = 1 << 21  # tokens; the largest vocabulary in the field has 262,208
 
 
@@ -37,17 +39,31 @@ def load_vocabulary(
     tokenizer_model: Path | None = None,
     plain: bool = False,
     eagle3: bool = False,
+    fresh: bool = False,
 ) -> Vocabulary:
     """The vocabulary of the target in the directory ``target``.
 
     ``vocab_size`` is the drafter's: padding runs to it.  ``pre`` overrides the pre-tokenizer,
     ``tokenizer_model`` stands in for a missing tokenizer.model.  ``plain`` gives exactly the reference's
     keys; without it, what the reference loses is added.  ``eagle3`` adds what the reference's Llama route
-    adds.  Raises TokenizerError for files that cannot be used, UsageError for an unknown ``pre``.
+    adds.  ``fresh`` passes over the cache (vocab/cache.py).  Raises TokenizerError for files that cannot be
+    used, UsageError for an unknown ``pre``.
     """
     check_size(vocab_size)
     files = TokenizerFiles(target)
     request = Request(files, vocab_size, pre, tokenizer_model, plain, eagle3)
+    if fresh or vocab_size < LARGE or tokenizer_model is not None:
+        return _load(request)
+    return remembered(files, (vocab_size, pre, plain, eagle3), lambda: _load(request))
+
+
+def _load(request: Request) -> Vocabulary:
+    with collector_paused():
+        return _by_files(request)
+
+
+def _by_files(request: Request) -> Vocabulary:
+    files = request.files
     request.config = files.optional_json("tokenizer_config.json")
     request.model_config = files.optional_json("config.json")
     if files.has("tokenizer.json"):
@@ -64,7 +80,7 @@ def load_vocabulary(
         document = slow_document(request)
         return jsonroute.load_byte_level(request, document, request.where("vocab.json"), from_json=False)
     raise TokenizerError(
-        f"{target}: no tokenizer files; found {files.names()}, expected one of {EXPECTED}",
+        f"{files.directory}: no tokenizer files; found {files.names()}, expected one of {EXPECTED}",
         tip="Fetch the target's tokenizer files into this directory, or name the target's Hub repository instead; "
         "a SentencePiece model from elsewhere goes with --tokenizer-model FILE or REPOSITORY.",
     )

@@ -80,9 +80,5 @@ def _occurring(vocab: dict[str, int], pieces: list[str]) -> set[str]:
 
 
 def _merges_within(merges: Iterable[Any], vocab: Mapping[str, int]) -> list[list[str]]:
-    pairs = []
-    for merge in merges:
-        left, right = merge.split(" ", 1) if isinstance(merge, str) else merge
-        if left in vocab and right in vocab and left + right in vocab:
-            pairs.append([left, right])
-    return pairs
+    pairs = (merge.split(" ", 1) if isinstance(merge, str) else merge for merge in merges)
+    return [[left, right] for left, right in pairs if left in vocab and right in vocab and left + right in vocab]

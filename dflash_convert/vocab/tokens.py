@@ -63,13 +63,21 @@ def placeholders(size: int) -> TokenTable:
     return TokenTable([f"[PAD{i}]" for i in range(size)], packed("i", [TokenType.UNUSED]) * size)
 
 
+def place_normal(table: TokenTable, vocab: Mapping[str, int]) -> None:
+    """Every token of ``vocab`` (text -> id) as an ordinary one."""
+    texts, types, normal = table.texts, table.types, int(TokenType.NORMAL)
+    for text, tid in vocab.items():
+        texts[tid] = text
+        types[tid] = normal
+
+
 def check_vocab(vocab: object, where: str) -> dict[str, int]:
     """A text -> id object with sane ids, or a TokenizerError."""
     if not isinstance(vocab, dict) or not vocab:
         raise TokenizerError(f"{where}: model.vocab is missing or empty")
-    for text, tid in vocab.items():
-        if not is_int(tid) or tid < 0:
-            raise TokenizerError(f"{where}: token {text!r} has the id {tid!r}; ids are integers from 0 on")
+    if set(map(type, vocab.values())) != {int} or min(vocab.values()) < 0:
+        text, tid = next((text, tid) for text, tid in vocab.items() if not is_int(tid) or tid < 0)
+        raise TokenizerError(f"{where}: token {text!r} has the id {tid!r}; ids are integers from 0 on")
     return vocab
 
 
@@ -90,10 +98,12 @@ def merge_lines(merges: object, where: str) -> list[str]:
     try:
         if not merges or isinstance(merges[0], str):
             lines = merges if all(map(_is_line, merges)) else None
+        elif set(map(len, merges)) != {2}:
+            lines = None
         else:
-            lines = [
-                f"{a} {b}" if " " not in a + b else f"{a.replace(' ', mark)} {b.replace(' ', mark)}" for a, b in merges
-            ]
+            lines = list(map(" ".join, merges))
+            if "".join(lines).count(" ") != len(lines):
+                lines = [f"{a.replace(' ', mark)} {b.replace(' ', mark)}" for a, b in merges]
     except (TypeError, ValueError, AttributeError):
         lines = None
     if lines is None:
