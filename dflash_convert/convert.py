@@ -25,10 +25,10 @@ from dflash_convert.naming import default_name
 from dflash_convert.notes import Note
 from dflash_convert.output import check_output_path, check_space, make_parent
 from dflash_convert.pairing import Finding, check, errors_of, refusal
-from dflash_convert.pairing.drafters import DEPTH, FORCED, described, stated_depth, undescribed
+from dflash_convert.pairing.drafters import DEPTH, described, stated_depth, undescribed
 from dflash_convert.pairing.lineage import UNCONVERTIBLE
 from dflash_convert.pairing.targets import target_directory
-from dflash_convert.pairing.view import vocab_from_keys
+from dflash_convert.pairing.view import FORCED, vocab_from_keys
 from dflash_convert.plan import FilePlan, TypeOptions, notes_of, plan_file, resolve_outtype
 
 if TYPE_CHECKING:

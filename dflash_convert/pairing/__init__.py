@@ -20,7 +20,7 @@ from dflash_convert.pairing.copies import check_copies
 from dflash_convert.pairing.encoding import check_encoding
 from dflash_convert.pairing.finding import Finding, errors_of, refusal
 from dflash_convert.pairing.geometry import check_depth, check_host, check_tapping, check_width
-from dflash_convert.pairing.lineage import check_convertible, check_file_name, check_kinds, check_lineage
+from dflash_convert.pairing.lineage import check_convertible, check_file_name, check_forced, check_kinds, check_lineage
 from dflash_convert.pairing.load import open_pair
 from dflash_convert.pairing.reduced import check_heads
 from dflash_convert.pairing.tensors import check_tensors
@@ -56,6 +56,7 @@ def _findings(drafter: DrafterView, target: TargetView, n_max: int | None) -> It
     yield from check_copies(drafter, target)
     yield from check_context(drafter, target)
     yield from check_lineage(drafter, target)
+    yield from check_forced(drafter)
     if row.block:
         yield from check_block(drafter, n_max)
         yield from check_mask(drafter, target)

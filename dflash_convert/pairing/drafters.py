@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 MAX_D2T = 1 << 24  # entries; a reduced vocabulary is smaller than a vocabulary
 DEPTH = "dflash_convert.target.layers"  # of the target that the drafter was trained with
-FORCED = "dflash_convert.forced_pair"  # the refusals that --force-pair overruled
 MASK = "tokenizer.ggml.mask_token_id"
 # architecture strings whose GGUF architecture is not dflash
 OTHERS = dict.fromkeys(eagle3.ARCHITECTURES, llama.EAGLE3.name) | dict.fromkeys(

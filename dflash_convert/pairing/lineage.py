@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dflash_convert import llama
 from dflash_convert.forks.dialects import BY_ARCHITECTURE
 from dflash_convert.pairing.finding import Finding, error, warning
-from dflash_convert.pairing.view import DrafterView, TargetView
+from dflash_convert.pairing.view import FORCED, DrafterView, TargetView
 
 # words that name a variant of a model; a drafter learned the hidden states of one of them
 VARIANTS = ("qat", "abliterated", "uncensored", "heretic", "distill", "merge", "reap", "thinking", "coder")
@@ -33,6 +33,14 @@ def check_kinds(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
 def check_convertible(drafter: DrafterView) -> Iterator[Finding]:
     if drafter.problem is not None:
         yield error(UNCONVERTIBLE, drafter.problem, None, "dflash-convert DRAFTER --target-model-dir TARGET --dry-run")
+
+
+def check_forced(drafter: DrafterView) -> Iterator[Finding]:
+    """A file that was written although `check` refused its pair."""
+    if FORCED in drafter.keys:
+        reasons = [str(reason) for reason in drafter.keys.items(FORCED) or []]
+        cure = "written with --force-pair: nobody expects it to draft well; convert it for the target it was made for"
+        yield warning("forced-pair", reasons, None, cure)
 
 
 def check_file_name(drafter: DrafterView) -> Iterator[Finding]:

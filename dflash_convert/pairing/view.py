@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dflash_convert.pairing.weights import Tables
 
 PADDING = re.compile(r"\[PAD\d+\]")
+FORCED = "dflash_convert.forced_pair"  # the refusals that --force-pair overruled
 MAX_BASES = 16  # base models whose names are compared
 Shape = tuple[int, ...]
 SPECIAL = {
@@ -107,7 +108,8 @@ class DrafterView:
     @cached_property
     def made_for(self) -> tuple[str, ...]:
         """Names of the target that the drafter itself gives."""
-        found = [self.keys.text(f"dflash_convert.target.{part}") for part in ("name", "repository")]
+        forced = FORCED in self.keys  # then it was written for a target that is not its own
+        found = [] if forced else [self.keys.text(f"dflash_convert.target.{part}") for part in ("name", "repository")]
         count = self.keys.integer("general.base_model.count") or MAX_BASES
         found += [self.keys.text(f"general.base_model.{i}.name") for i in range(min(count, MAX_BASES))]
         return tuple(dict.fromkeys(name for name in found if name))

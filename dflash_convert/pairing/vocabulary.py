@@ -33,9 +33,11 @@ def check_vocabulary(drafter: DrafterView, target: TargetView) -> Iterator[Findi
     yield from _sizes(drafter, target)
     if drafter.vocab.tokens is None:
         return
+    strangers = abs((drafter.vocab.used or 0) - (target.vocab.used or 0)) >= PADDING
     if drafter.is_gguf:
         yield from _tokenizer(drafter.vocab, target.vocab)
-    yield from _content(drafter, target)
+    if not strangers:  # of another model's vocabulary nothing more is to be learned token by token
+        yield from _content(drafter, target)
 
 
 def _sizes(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
