@@ -202,4 +202,7 @@ def _verify(file: Path, task: Task, proving: Proving) -> VerifyResult:
         threads=task.threads,
     )
     found = add_round_trip(found, target)
-    return add_fidelity(found, drafter, target, overrides=options.overrides) if proving.fidelity else found
+    if not proving.fidelity:
+        return found
+    weights = proving.validation.target if proving.validation else None
+    return add_fidelity(found, drafter, target, weights, overrides=options.overrides)

@@ -34,7 +34,11 @@ class VerifyGiven(Given):
 @click.argument("gguf", type=click.Path(path_type=Path), metavar="OUT.gguf")
 @click.argument("drafter", metavar="DRAFTER")
 @click.option("--target-model-dir", "target", metavar="TARGET", help="The target: checks the vocabulary too.")
-@click.option("--fidelity", is_flag=True, help="Also run source and file through the numpy forward.")
+@click.option(
+    "--fidelity",
+    is_flag=True,
+    help="Also run source and file through the numpy forward; drafts need the target's weights.",
+)
 @click.option(
     "--target-gguf",
     type=click.Path(path_type=Path),
@@ -122,9 +126,9 @@ def _table(result: VerifyResult, verbose: int) -> None:
     echo(f"{result.keys_checked} keys checked, {len(result.differences)} differences")
     if result.fidelity is not None:
         for row in result.fidelity.rows:
-            echo(
-                f"fidelity over {result.fidelity.blocks} blocks: cosine {row.cosine:.6f} (worst "
-                f"{row.worst_cosine:.6f}), same drafts {row.agreement:.1%}, expected loss {row.expected_loss:.1%}"
-            )
+            text = f"cosine {row.cosine:.6f} (worst {row.worst_cosine:.6f}), logit distance {row.logit_distance:.4f}"
+            if row.agreement is not None and row.expected_loss is not None:
+                text += f", same drafts {row.agreement:.1%}, expected loss {row.expected_loss:.1%}"
+            echo(f"fidelity over {result.fidelity.blocks} blocks: {text}")
     for difference in result.differences:
         echo(f"DIFFERENT  {difference}")

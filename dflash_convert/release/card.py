@@ -105,21 +105,23 @@ def _validation(runs: Sequence[Mapping[str, Any]]) -> list[str]:
 def _fidelity(reports: Sequence[Mapping[str, Any]]) -> list[str]:
     if not reports:
         return []
-    rows = [
-        "| file | tensors compared | worst SNR | worst cosine | hidden states | same drafts |",
-        "|---" * 6 + "|",
-    ]
-    for report in reports:
+    forward = [report["fidelity"] or {} for report in reports]
+    hidden, drafts = (any(name in found for found in forward) for name in ("cosine", "agreement"))
+    head = ["file", "tensors compared", "worst SNR", "worst cosine"]
+    head += ["hidden states"] * hidden + ["same drafts", "expected loss"] * drafts
+    rows = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for report, found in zip(reports, forward, strict=True):
         snr = "exact" if report["worst_snr_db"] is None else f"{report['worst_snr_db']} dB"
         cosine = "exact" if report["worst_cosine"] is None else report["worst_cosine"]
-        drafter = report["fidelity"] or {}
-        hidden = f"{drafter['cosine']:.3f}" if "cosine" in drafter else "-"
-        same = f"{100 * drafter['agreement']:.1f} %" if "agreement" in drafter else "-"
-        rows.append(f"| `{report['file']}` | {report['tensors']} | {snr} | {cosine} | {hidden} | {same} |")
-    text = (
-        "Every tensor and key was compared with the checkpoint; what is not quantized is equal to the bit. "
-        "*Hidden states* (cosine) and *drafts* come from running checkpoint and file side by side on random context."
-    )
+        cells = [f"`{report['file']}`", report["tensors"], snr, cosine]
+        cells += [f"{found['cosine']:.3f}" if "cosine" in found else "-"] * hidden
+        for name in ("agreement", "expected_loss") if drafts else ():
+            cells.append(f"{100 * found[name]:.1f} %" if name in found else "-")
+        rows.append(f"| {' | '.join(map(str, cells))} |")
+    text = "Every tensor and key was compared with the checkpoint; what is not quantized is equal to the bit."
+    if hidden:
+        text += " *Hidden states* (cosine) come from running checkpoint and file side by side"
+        text += ", *drafts* too, on the target's own text." if drafts else " on random context."
     return ["## Fidelity\n\n" + "\n".join(rows) + "\n\n" + text]
 
 

@@ -14,8 +14,8 @@
 Other keys of a pair, each allowed at the top for all pairs: ``target_name``, ``model_name``, ``pre``, ``license``,
 ``drafter_repo``, ``target_repo``, ``n_max``, ``prompts``, ``min_acceptance``, ``min_mean_length``,
 ``llama_server``, ``convert`` and ``validate`` (lists of more arguments of these commands), ``fidelity`` (true: verify
-compares by the numpy forward too) and ``package_target`` (the target GGUF that the card names, when it is not
-``target_gguf``).
+compares by the numpy forward too, and drafts where ``target_gguf`` is a small Qwen3-type model) and
+``package_target`` (the target GGUF that the card names, when it is not ``target_gguf``).
 """
 
 from __future__ import annotations

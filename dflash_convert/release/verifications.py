@@ -54,8 +54,11 @@ def _read(path: Path) -> dict[str, Any]:
 def verification_summary(name: str, document: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest's entry: rounded, so that another machine's sums give the same text."""
     tensors = [t for t in document["tensors"] if t["snr_db"] is not None]
-    rows = (document.get("fidelity") or {}).get("rows") or [{}]
-    figures = ("cosine", "agreement", "acceptance", "expected_loss")
+    forward = document.get("fidelity") or {}
+    rows = forward.get("rows") or [{}]
+    figures: tuple[str, ...] = ("cosine", "logit_distance")
+    if forward.get("source_acceptance") is not None:  # drafts say something on the target's own text alone
+        figures += ("agreement", "acceptance", "expected_loss")
     fidelity = {key: round(rows[0][key], 3) for key in figures if isinstance(rows[0].get(key), float)}
     return {
         "file": name,

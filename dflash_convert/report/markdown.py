@@ -90,7 +90,16 @@ def _sweep(result: ValidationResult) -> str:
 def _fidelity(extras: Extras) -> str:
     found = extras.verified.fidelity if extras.verified else None
     rows = [
-        (row.label, f"{row.cosine:.6f}", percent(row.agreement), percent(row.expected_loss))
+        (
+            row.label,
+            f"{row.cosine:.6f}",
+            number(row.logit_distance, 4),
+            percent(row.agreement),
+            percent(row.expected_loss),
+        )
         for row in (found.rows if found else ())
     ]
-    return table(("file", "cosine", "same drafts", "expected loss"), rows)
+    head = ("file", "cosine", "logit distance", "same drafts", "expected loss")
+    if found is None or found.source_acceptance is None:
+        return table(head[:3], [row[:3] for row in rows])
+    return table(head, rows)

@@ -259,18 +259,17 @@ def fidelity(extras: Extras) -> str:
     found = extras.verified.fidelity if extras.verified else None
     if found is None:
         return ""
-    head = ("file", "cosine", "worst cosine", "same drafts", "expected loss")
-    rows = [
-        (
-            row.label,
-            f"{row.cosine:.6f}",
-            f"{row.worst_cosine:.6f}",
-            percent(row.agreement),
-            percent(row.expected_loss),
-        )
-        for row in found.rows
+    head: tuple[str, ...] = ("file", "cosine", "worst cosine", "logit distance")
+    rows: list[tuple[object, ...]] = [
+        (row.label, f"{row.cosine:.6f}", f"{row.worst_cosine:.6f}", number(row.logit_distance, 4)) for row in found.rows
     ]
     caption = f"Forward pass of file and source over {found.blocks} blocks"
+    if found.source_acceptance is None:
+        caption += ", without the target: no drafts compared"
+    else:
+        head += ("same drafts", "expected loss")
+        drafts = [(percent(row.agreement), percent(row.expected_loss)) for row in found.rows]
+        rows = [(*row, *more) for row, more in zip(rows, drafts, strict=True)]
     return section("Fidelity", table(head, rows, caption, numbers=1))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dflash_convert import llama
 from dflash_convert.checkpoint import open_checkpoint, read_config
 from dflash_convert.container.reader import Gguf, TensorInfo, open_gguf
 from dflash_convert.container.types import BLOCK, TensorType, array_length
@@ -288,12 +289,12 @@ def add_fidelity(
     *,
     overrides: Overrides | None = None,
 ) -> VerifyResult:
-    """The same contexts through checkpoint and GGUF in the numpy forward; hidden states and drafts compared.
+    """The same contexts through checkpoint and GGUF in the numpy forward; hidden states and logits compared.
 
     ``overrides`` are those of the conversion, so that the source is read as it was.
 
     With a small Qwen3-type target whose weights are at hand (in ``target`` or ``target_gguf``) the context is
-    that target's own greedy text, else noise.
+    that target's own greedy text, and drafts are compared too; else it is noise, and a note says why.
     """
     from dflash_convert.forward.fidelity import fidelity, random_contexts, real_contexts
     from dflash_convert.forward.load import drafter_from_checkpoint, drafter_from_gguf
@@ -301,8 +302,10 @@ def add_fidelity(
     chosen = dataclasses.replace(overrides or Overrides(), target_directory=target)
     source = drafter_from_checkpoint(drafter, read_config(target) if target else {}, chosen)
     encoded = {result.path.name: drafter_from_gguf(result.path)}
-    model = _small_target(target, target_gguf)
+    model, why = _small_target(target, target_gguf)
     if model is None or target is None:
+        note = Note("info", f"fidelity compares no drafts: {why}")
+        result = dataclasses.replace(result, notes=(*result.notes, note))
         tokens = array_length(open_gguf(result.path).get("tokenizer.ggml.tokens"))
         found = fidelity(source, encoded, random_contexts(source.hyper, tokens or source.hyper.mask_token + 1))
     else:
@@ -310,16 +313,29 @@ def add_fidelity(
     return dataclasses.replace(result, fidelity=found, notes=(*result.notes, *found.notes))
 
 
-def _small_target(directory: Path | None, gguf: Path | None) -> Target | None:
-    """The target's forward when it is of the type that is modelled and small enough for numpy."""
+def _small_target(directory: Path | None, gguf: Path | None) -> tuple[Target | None, str]:
+    """The target's forward when it is of the type that is modelled and small enough for numpy, else why not."""
+    from dflash_convert.forward.hyper import TARGET
     from dflash_convert.forward.load import target_from_checkpoint, target_from_gguf
 
     if gguf is not None:
-        return target_from_gguf(gguf)
+        header = open_gguf(gguf)
+        kind = header.architecture
+        if llama.drafter(kind) is not None:
+            raise UsageError(f"--target-gguf {gguf} is a drafter ({kind})", tip="give the target's GGUF")
+        if kind != TARGET:
+            return None, f"the numpy forward runs {TARGET} targets, and {gguf.name} is {kind}"
+        if gguf.stat().st_size > MAX_TARGET or header.get("split.count", 1) != 1:
+            return None, f"{gguf.name} is larger than the {MAX_TARGET >> 20} MiB that the numpy forward runs"
+        return target_from_gguf(gguf), ""
     if directory is None or architectures(read_config(directory))[:1] != ["Qwen3ForCausalLM"]:
-        return None
+        return None, f"the target's weights are not at hand, or it is no {TARGET}; --target-gguf names them"
     sizes = [path.stat().st_size for path in directory.glob("*.safetensors")]
-    return target_from_checkpoint(directory) if sizes and sum(sizes) <= MAX_TARGET else None
+    if not sizes:
+        return None, "the target's weights are not at hand; --target-gguf names them"
+    if sum(sizes) > MAX_TARGET:
+        return None, f"the target is larger than the {MAX_TARGET >> 20} MiB that the numpy forward runs"
+    return target_from_checkpoint(directory), ""
 
 
 def _prompts(target: Path) -> list[list[int]]:

@@ -47,6 +47,12 @@ def test_encodings_in_order(target: Target, source: DrafterSource, contexts: lis
     assert result.source_acceptance is not None
     assert 0.3 < result.source_acceptance < 0.7
     assert 1 > half.cosine > eight.cosine > four.cosine > 0.95
+    assert 0 < half.logit_distance < eight.logit_distance < four.logit_distance < 0.5
+    assert half.agreement is not None
+    assert eight.agreement is not None
+    assert eight.expected_loss is not None
+    assert four.agreement is not None
+    assert four.by_position is not None
     assert half.agreement >= 0.99
     assert 1 >= eight.agreement > 0.98 > four.agreement > 0.9
     assert abs(eight.expected_loss) <= 0.02
@@ -58,21 +64,22 @@ def test_encodings_in_order(target: Target, source: DrafterSource, contexts: lis
 
 def test_a_copy_is_equal(target: Target, source: DrafterSource, contexts: list[Context]) -> None:
     row = fidelity(source, {"copy": source}, contexts, target=target).rows[0]
-    assert (row.agreement, row.expected_loss) == (1.0, 0.0)
+    assert (row.agreement, row.expected_loss, row.logit_distance) == (1.0, 0.0, 0.0)
     assert row.worst_cosine == pytest.approx(1.0, abs=1e-12)
     assert row.json()["label"] == "copy"
 
 
-def test_without_a_target_random_tables_stand_in(source: DrafterSource) -> None:
+def test_without_a_target_no_drafts_are_compared(source: DrafterSource) -> None:
     contexts = random_contexts(source.hyper, 500)
     result = fidelity(source, {"Q8_0": encoded(source, "Q8_0"), "Q4_0": encoded(source, "Q4_0")}, contexts)
     eight, four = result.rows
     assert [note.level for note in result.notes] == ["info", "info"]
     assert "random head" in result.notes[1].text
     assert result.source_acceptance is None
-    assert eight.acceptance is None
+    for row in (eight, four):
+        assert (row.agreement, row.by_position, row.acceptance, row.expected_loss) == (None, None, None, None)
     assert eight.cosine > four.cosine > 0.9
-    assert 0 <= eight.expected_loss < four.expected_loss < 1
+    assert 0 < eight.logit_distance < four.logit_distance < 1
 
 
 def test_fixed_seeds_give_the_same_figures(source: DrafterSource) -> None:
@@ -88,8 +95,7 @@ def test_markov_heads_work_without_tables(source: DrafterSource) -> None:
     arrays["markov_w2.weight"] = rng.standard_normal((4096, 8)).astype(np.float32)
     spark = wrap(arrays, source.hyper)
     row = fidelity(spark, {"copy": spark}, random_contexts(source.hyper, 500, count=1)).rows[0]
-    assert row.agreement == 1.0
-    assert len(row.by_position) == 8  # the anchor's own position predicts too
+    assert (row.cosine, row.logit_distance) == (pytest.approx(1.0), 0.0)
 
 
 def permuted(arrays: Arrays) -> Arrays:

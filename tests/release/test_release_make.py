@@ -55,6 +55,9 @@ def test_release(make: Make, tmp_path: Path) -> None:
     job = tmp_path / "out/release/jobs/tiny-js/Q8_0"
     assert json.loads((job / "verify.json").read_text())["fidelity"] is not None
     assert json.loads((job / "check.json").read_text())["findings"] == []
+    for checked in document["verification"]:  # on the target's own text, with its head
+        assert checked["fidelity"]["agreement"] > 0.9
+        assert abs(checked["fidelity"]["expected_loss"]) < 0.05
     first = tree(package)
 
     again = make("release")
@@ -80,7 +83,9 @@ def test_without_a_target_gguf_nothing_is_validated(make: Make, tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     document = read_manifest(tmp_path / "out/release/packages/tiny-js")
     assert (document["validation"], document["license"]["license"]) == ([], "mit")
-    assert len(document["verification"]) == 1
+    (checked,) = document["verification"]
+    assert set(checked["fidelity"]) == {"cosine", "logit_distance"}
+    assert "same drafts" not in (tmp_path / "out/release/packages/tiny-js/README.md").read_text()
 
 
 def test_a_failed_step_stops_before_the_package(make: Make, tmp_path: Path) -> None:

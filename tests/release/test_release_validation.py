@@ -128,9 +128,10 @@ def verified(gguf: Path, saved: Path, **changes: object) -> Path:
         {"name": f"t{i}", "type": k, "snr_db": None if k == "F32" else 40.04 + i, "cosine": 1 - i * 1e-6}
         for i, k in enumerate(kinds)
     ]
-    row = {"label": gguf.name, "cosine": 0.99912345, "agreement": 0.95, "acceptance": None, "expected_loss": 0.0512}
+    row = {"label": gguf.name, "cosine": 0.99912345, "logit_distance": 0.04321, "agreement": 0.95}
+    row |= {"acceptance": 0.47, "expected_loss": 0.0512}
     document = {"passed": True, "path": f"/x/{gguf.name}", "keys_checked": 24, "tensors": tensors}
-    document["fidelity"] = {"rows": [row]}
+    document["fidelity"] = {"rows": [row], "source_acceptance": 0.5212}
     saved.write_text(json.dumps(document | changes))
     return saved
 
@@ -145,11 +146,31 @@ def test_fidelity_reaches_manifest_and_card(ggufs: list[Path], tmp_path: Path) -
             "keys": 24,
             "worst_snr_db": 54.0,
             "worst_cosine": 1.0,
-            "fidelity": {"cosine": 0.999, "agreement": 0.95, "expected_loss": 0.051},
+            "fidelity": {
+                "cosine": 0.999,
+                "logit_distance": 0.043,
+                "agreement": 0.95,
+                "acceptance": 0.47,
+                "expected_loss": 0.051,
+            },
         }
     ]
     card = (tmp_path / "out" / "README.md").read_text()
-    assert f"| `{ggufs[0].name}` | 36 | 54.0 dB | 1.0 | 0.999 | 95.0 % |" in card
+    assert f"| `{ggufs[0].name}` | 36 | 54.0 dB | 1.0 | 0.999 | 95.0 % | 5.1 % |" in card
+    assert "on the target's own text" in card
+
+
+def test_drafts_on_noise_reach_neither(ggufs: list[Path], tmp_path: Path) -> None:
+    """A report without the target's weights, as an earlier version wrote it: 60.1 % of a file that loses nothing."""
+    row = {"label": "x", "cosine": 0.999, "agreement": 0.601, "acceptance": None, "expected_loss": 0.729}
+    fidelity = {"rows": [row], "source_acceptance": None}
+    saved = verified(ggufs[0], tmp_path / "v.json", fidelity=fidelity)
+    made = build_package(ggufs, tmp_path / "out", PackageOptions(verification=(saved,)))
+    assert made.manifest["verification"][0]["fidelity"] == {"cosine": 0.999}
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "same drafts" not in card
+    assert "60.1" not in card
+    assert "on random context" in card
 
 
 def test_verifications_that_do_not_fit(ggufs: list[Path], tmp_path: Path) -> None:
