@@ -1,7 +1,8 @@
 """Quantization kernels in numpy, byte for byte what ggml writes, and llama-quantize's recipe (quant.recipe).
 
 ``quantize`` and ``dequantize`` take whole matrices; ``Encoder`` and ``Decoder`` stream rows in place through a
-workspace made once. ``TYPES`` maps each type's name, spelled as in ggml, to its block size.
+workspace made once. ``nonfinite_row`` says what they would
+refuse. ``TYPES`` maps each type's name, spelled as in ggml, to its block size.
 """
 
 from .api import dequantize, quantize
@@ -15,6 +16,7 @@ from .errors import (
     ShapeError,
     UnknownTypeError,
 )
+from .plain import nonfinite_row
 from .types import TYPES, QuantType
 
 __all__ = [
@@ -30,5 +32,6 @@ __all__ = [
     "ShapeError",
     "UnknownTypeError",
     "dequantize",
+    "nonfinite_row",
     "quantize",
 ]

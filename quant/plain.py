@@ -38,6 +38,12 @@ def bad_source(src: Array) -> int:
     return _bad_16(src, 0x7C00 if src.dtype == np.float16 else 0x7F80)
 
 
+def nonfinite_row(rows: Array) -> int | None:
+    """The first row of ``rows`` [n, k] with a NaN or Inf; ``rows`` is float32, float16 or bf16 patterns (uint16)."""
+    bad = bad_source(np.ascontiguousarray(rows).reshape(-1)) if rows.size else GOOD
+    return None if bad == GOOD else bad // rows.shape[1]
+
+
 class F32Kernel:
     def __init__(self, capacity: int) -> None:
         self._loader = Loader(capacity)

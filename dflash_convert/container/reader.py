@@ -80,14 +80,17 @@ class Strings(Sequence[str]):
 
     @cached_property
     def _items(self) -> list[str]:
-        data, at, items = self.raw, 0, []
-        unpack = _U64.unpack_from
+        data, at = bytes(self.raw), 0
+        items: list[bytes] = []
+        unpack, append = _U64.unpack_from, items.append
         for _ in range(self._count):
-            (length,) = unpack(data, at)
-            at += 8
-            items.append(str(data[at : at + length], "utf-8", "surrogateescape"))
-            at += length
-        return items
+            start = at + 8
+            at = start + unpack(data, at)[0]
+            append(data[start:at])
+        try:
+            return [*map(bytes.decode, items)]
+        except UnicodeDecodeError:
+            return [item.decode("utf-8", "surrogateescape") for item in items]
 
     def __len__(self) -> int:
         return self._count

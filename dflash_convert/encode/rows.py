@@ -15,7 +15,7 @@ from dflash_convert.checkpoint import Reader
 from dflash_convert.drafter import TensorPlan
 from dflash_convert.encode.imatrix import open_imatrix
 from dflash_convert.encode.jobs import Job
-from dflash_convert.encode.transforms import RowSource, granularity
+from dflash_convert.encode.transforms import NUMPY_DTYPE, RowSource, granularity
 from dflash_convert.errors import OutputError
 from dflash_convert.output import TIPS
 from dflash_convert.system import write_all
@@ -59,6 +59,11 @@ class Encoders:
         stored = "MXFP4" if plan.transform == "stack" else plan.sources[0].dtype if plan.sources else ""
         if type_name == "I64" or (stored == type_name and rows.dtype == np.uint8):
             return rows, rows.shape[1] * rows.itemsize
+        if rows.dtype == NUMPY_DTYPE.get(type_name):  # the values do not change: what was read is written
+            row = quant.nonfinite_row(rows)
+            if row is not None:
+                raise _named(plan, start, quant.NonFiniteError("", row=row))
+            return np.ascontiguousarray(rows), rows.shape[1] * rows.itemsize
         if rows.dtype == np.uint8:
             rows = quant.dequantize(rows, stored, threads=1)
         encoder = self._encoder(job, type_name, rows.shape[1])

@@ -11,7 +11,7 @@ from dflash_convert.checkpoint import Reader
 from dflash_convert.container.types import BLOCK, TensorType
 from dflash_convert.drafter import TensorPlan
 from dflash_convert.encode.jobs import Job, job_to_json
-from dflash_convert.encode.transforms import BLOCK_TYPES, RowSource, granularity
+from dflash_convert.encode.transforms import BLOCK_TYPES, NUMPY_DTYPE, RowSource, granularity
 from dflash_convert.processes import Json, Workers
 from dflash_convert.verification.figures import (
     Bytes,
@@ -24,12 +24,10 @@ from dflash_convert.verification.figures import (
     same_bits,
     slack_of,
 )
-from quant.kernel import GOOD
-from quant.plain import bad_source
+from quant import nonfinite_row
 
 LOSSLESS = {"BF16": ("BF16", "F32"), "F16": ("F16", "F32"), "F32": ("F32",), "F64": ("F32",)}
 INTEGERS = ("I64", "I32", "I16", "I8")
-_STORED = {"BF16": np.dtype("<u2"), "F16": np.dtype("<f2"), "F32": np.dtype("<f4")}  # as source rows come
 _E8M0_OVERFLOW = 253  # from this exponent on the largest MXFP4 value is no float32
 
 
@@ -140,9 +138,9 @@ class Comparer:
             return same_bits(rows, found) and int(found.reshape(-1, 17)[:, 0].max()) < _E8M0_OVERFLOW
         if _blocks(job.plan) is not None:
             return same_bits(rows, found)
-        if rows.dtype != _STORED.get(job.places[0].type):
+        if rows.dtype != NUMPY_DTYPE.get(job.places[0].type):
             rows = as_float(rows)
-        return same_bits(rows, found) and bad_source(found.reshape(-1).view(rows.dtype)) == GOOD
+        return same_bits(rows, found) and nonfinite_row(found.view(rows.dtype)) is None
 
     def _decoded(self, job: Job) -> Outcome:
         kind = TensorType[job.places[0].type]

@@ -132,3 +132,24 @@ def test_quantize_takes_strided_rows():
 def test_no_rows_give_no_bytes():
     assert quant.quantize(np.zeros((0, 32), np.float32), "Q4_0").shape == (0, 18)
     assert quant.dequantize(np.zeros((0, 18), np.uint8), "Q4_0").shape == (0, 32)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bad"),
+    [
+        (np.float32, [0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001]),
+        (np.float16, [0x7C00, 0xFC00, 0x7E00, 0x7C01]),
+        (np.uint16, [0x7F80, 0xFF80, 0x7FC0, 0xFF81]),
+    ],
+)
+def test_the_first_row_that_is_not_finite(dtype, bad):
+    largest = {np.float32: 0x7F7FFFFF, np.float16: 0x7BFF, np.uint16: 0x7F7F}[dtype]
+    bits = np.full((6, 33), largest, np.dtype(dtype).str.replace("f", "u"))
+    bits[1::2] |= 1 << (8 * bits.itemsize - 1)
+    assert quant.nonfinite_row(bits.view(dtype)) is None
+    assert quant.nonfinite_row(bits[:0].view(dtype)) is None
+    for pattern in bad:
+        wrong = bits.copy()
+        wrong[4, 32] = wrong[5, 0] = pattern
+        assert quant.nonfinite_row(wrong.view(dtype)) == 4
+        assert quant.nonfinite_row(wrong.view(dtype)[::2]) == 2
