@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dflash_convert import convert
 from dflash_convert.convert import Conversion, Source, Written
@@ -15,10 +15,11 @@ from dflash_convert.notes import Note
 from dflash_convert.output import withheld
 from dflash_convert.pairing import Finding, check, errors_of, open_pair, refusal
 from dflash_convert.pairing.finding import findings_json
-from dflash_convert.validation import run as validation
-from dflash_convert.validation.options import Options as ValidationOptions
-from dflash_convert.validation.result import ValidationResult
-from dflash_convert.verification.tensors import VerifyResult, add_fidelity, add_round_trip, verify
+
+if TYPE_CHECKING:
+    from dflash_convert.validation.options import Options as ValidationOptions
+    from dflash_convert.validation.result import ValidationResult
+    from dflash_convert.verification.tensors import VerifyResult
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,8 @@ def prove(file: Path, task: Task, watcher: Watcher, shown: Path | None = None) -
     watcher.say(f"verify: {len(verified.tensors)} tensors and {verified.keys_checked} keys are what the source says")
     if proving.validation is None:
         return Proof(findings, verified)
+    from dflash_convert.validation import run as validation  # a conversion alone need not wait for it
+
     watcher.step("validate")
     setup = validation.prepare(replace(proving.validation, drafter=file))
     watcher.notes(setup.notes)
@@ -191,6 +194,8 @@ def _check(file: Path, task: Task, proving: Proving, watcher: Watcher) -> tuple[
 
 
 def _verify(file: Path, task: Task, proving: Proving) -> VerifyResult:
+    from dflash_convert.verification.tensors import add_fidelity, add_round_trip, verify
+
     options, drafter, target = task.options, task.drafter.path, task.target.path
     found = verify(
         file,

@@ -79,14 +79,20 @@ class Strings(Sequence[str]):
         self.raw, self._count = data, count
 
     @cached_property
-    def _items(self) -> list[str]:
-        data, at = bytes(self.raw), 0
-        items: list[bytes] = []
-        unpack, append = _U64.unpack_from, items.append
+    def _ends(self) -> list[int]:
+        """Where each item ends in ``raw``."""
+        at, ends, unpack = 0, [], _U64.unpack_from
         for _ in range(self._count):
-            start = at + 8
-            at = start + unpack(data, at)[0]
-            append(data[start:at])
+            at += 8 + unpack(self.raw, at)[0]
+            ends.append(at)
+        return ends
+
+    @cached_property
+    def _items(self) -> list[str]:
+        data, start, items = bytes(self.raw), 8, []
+        for end in self._ends:
+            items.append(data[start:end])
+            start = end + 8
         try:
             return [*map(bytes.decode, items)]
         except UnicodeDecodeError:
@@ -100,7 +106,11 @@ class Strings(Sequence[str]):
     @overload
     def __getitem__(self, index: slice) -> list[str]: ...
     def __getitem__(self, index: int | slice) -> str | list[str]:
-        return self._items[index]
+        if isinstance(index, slice) or "_items" in self.__dict__:
+            return self._items[index]
+        number = range(self._count)[index]
+        start = self._ends[number - 1] if number else 0
+        return str(self.raw[start + 8 : self._ends[number]], "utf-8", "surrogateescape")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._items)

@@ -47,6 +47,20 @@ def test_texts_that_are_not_utf8_keep_their_bytes(tmp_path: Path) -> None:
     file = load(tmp_path, gguf([string("s", b"\xff\x00a"), array("t", STRING, 1, text(b"\xc3"))]))
     assert file.get("s").encode("utf-8", "surrogateescape") == b"\xff\x00a"
     assert file.get("t")[0].encode("utf-8", "surrogateescape") == b"\xc3"
+    assert [item.encode("utf-8", "surrogateescape") for item in file.get("t")] == [b"\xc3"]
+
+
+def test_single_items_of_a_string_array(tmp_path: Path) -> None:
+    """Before and after all of them are decoded."""
+    words = ["", "a", "ä€", "", "last"]
+    strings = load(tmp_path, gguf([array("t", STRING, len(words), b"".join(map(text, words)))])).get("t")
+    for _ in range(2):
+        assert [strings[i] for i in range(-5, 5)] == words * 2
+        assert strings[1:4] == words[1:4]
+        for outside in (5, -6):
+            with pytest.raises(IndexError):
+                strings[outside]
+        assert list(strings) == words
 
 
 def test_every_value_type_at_its_limits(tmp_path: Path) -> None:

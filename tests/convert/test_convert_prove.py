@@ -93,11 +93,11 @@ def test_check_stops_before_the_engine_and_the_old_file_stays(tmp_path: Path, mo
 
 
 def test_verify_stops_before_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dflash_convert import pipeline
+    from dflash_convert.verification import tensors
 
     out = tmp_path / "dflash-tiny.gguf"
     monkeypatch.setattr("dflash_convert.validation.run.validate", None)
-    real = pipeline.verify
+    real = tensors.verify
 
     def damaged(file: Path, *args: object, **options: object) -> object:
         tensor = open_gguf(file).tensors["fc.weight"]
@@ -106,7 +106,7 @@ def test_verify_stops_before_the_engine(tmp_path: Path, monkeypatch: pytest.Monk
         file.write_bytes(data)
         return real(file, *args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("dflash_convert.pipeline.verify", damaged)
+    monkeypatch.setattr("dflash_convert.verification.tensors.verify", damaged)
     with pytest.raises(VerificationError, match=r"fc\.weight"):
         CliRunner().invoke(cli, arguments(out, PAIR / "target-bf16.gguf"), catch_exceptions=False)
     assert not out.exists()
