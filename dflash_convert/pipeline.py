@@ -168,7 +168,8 @@ def prove(file: Path, task: Task, watcher: Watcher, shown: Path | None = None) -
     from dflash_convert.validation import run as validation  # a conversion alone need not wait for it
 
     watcher.step("validate")
-    setup = validation.prepare(replace(proving.validation, drafter=file))
+    options = replace(proving.validation, drafter=file, force_pair=task.options.force_pair)
+    setup = validation.prepare(options)
     watcher.notes(setup.notes)
     found = validation.validate(setup, lambda text, detail: watcher.say(f"validate: {text}", detail))
     validated = replace(found, drafter=replace(found.drafter, path=str(shown)))

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckGiven(Given):
-    drafter: Path
-    target: Path
+    drafter: str
+    target: str
     n_max: int | None
 
 
 @click.command("check")
-@click.argument("drafter", type=click.Path(path_type=Path))
-@click.argument("target", type=click.Path(path_type=Path))
+@click.argument("drafter")
+@click.argument("target")
 @click.option("--n-max", type=int, help="The draft length that will be asked for (--spec-draft-n-max).")
 @json_option
 @verbosity_options
@@ -32,23 +32,40 @@ class CheckGiven(Given):
 def command(given: CheckGiven) -> None:
     """Check statically that DRAFTER and TARGET belong together.
 
-    Both are GGUF files or directories; only headers are read. Every problem is listed at once, each with a
-    cure. Exit code 4 when there is an error, 0 when there are only warnings.
+    Both are GGUF files, directories or Hub ids (owner/name[@revision]); of weights only headers are read, and a few
+    rows of embeddings and head where both sides have them. Every problem is listed at once, each with a cure. Exit
+    code 4 when there is an error, 0 when there are only warnings.
     """
     from dflash_convert.pairing import check, open_pair, refusal
     from dflash_convert.pairing.finding import findings_json
 
-    findings = check(*open_pair(given.drafter, given.target), given.n_max)
+    drafter, _ = _resolve("drafter", given)
+    target, name = _resolve("target", given)
+    findings = check(*open_pair(drafter, target, target_name=name), given.n_max)
     if given.as_json:
         click.echo(json.dumps(findings_json(findings), indent=1))
     else:
         _table(findings)
-    refused = refusal(findings, given.drafter.name, given.target.name)
+    refused = refusal(findings, drafter.name, name or target.name)
     if refused is not None:
         raise refused
     if not given.as_json:
         warned = f", {len(findings)} warning{'s' if len(findings) > 1 else ''}" if findings else ""
-        given.say(f"{given.drafter.name} fits {given.target.name}{warned}")
+        given.say(f"{drafter.name} fits {name or target.name}{warned}")
+
+
+def _resolve(role: str, given: CheckGiven) -> tuple[Path, str | None]:
+    """A file or directory as it stands, a Hub id as its snapshot and the repository's name."""
+    from dflash_convert import hub
+
+    text = given.drafter if role == "drafter" else given.target
+    path = Path(text)
+    if path.exists() or path.suffix == ".gguf":
+        return path, None
+    resolve = hub.resolve_drafter if role == "drafter" else hub.resolve_target
+    found = resolve(text, progress=given.progress)
+    given.show_notes(found.notes)
+    return found.path, found.name if found.repo else None
 
 
 def _table(findings: list[Finding]) -> None:

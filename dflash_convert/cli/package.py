@@ -31,6 +31,7 @@ class PackageGiven(Given):
     target_repo: str | None
     target_name: str | None
     n_max: int | None
+    force_pair: bool
     force: bool
 
 
@@ -47,6 +48,7 @@ class PackageGiven(Given):
 @click.option("--target-repo", metavar="REPO", help="The target's Hub id (owner/name[@revision]).")
 @click.option("--target-name", help="The target's name in file names and the card.")
 @click.option("--n-max", type=click.IntRange(1), help="Tokens to draft, in the commands; default a whole block.")
+@click.option("--force-pair", is_flag=True, help="Package a file or pair that check refuses.")
 @click.option("--force", is_flag=True, help="Replace an existing package.")
 @json_option
 @verbosity_options

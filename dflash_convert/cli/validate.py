@@ -65,6 +65,7 @@ class ValidateGiven(Given):
     timeout: float
     html: Path | None
     force: bool
+    force_pair: bool
 
 
 @click.command("validate", help=HELP, context_settings={"help_option_names": ["-h", "--help"]})
@@ -107,6 +108,7 @@ class ValidateGiven(Given):
 @click.option("-ngl", "--n-gpu-layers", type=int, metavar="N", help="Target layers on the GPU.")
 @click.option("-t", "--threads", type=click.IntRange(1), metavar="N", help="CPU threads of the engine.")
 @click.option("--timeout", type=click.FloatRange(1), default=1800.0, show_default=True, help="Seconds a request.")
+@click.option("--force-pair", is_flag=True, help="Run a pair that check refuses.")
 @click.option("--html", type=FILE, metavar="OUT", help="Write a report as one HTML file.")
 @click.option("--force", is_flag=True, help="Overwrite --html and --save-reference files.")
 @json_option
@@ -163,6 +165,7 @@ def options_of(given: ValidateGiven) -> Options:
         request_timeout=given.timeout,
         reference=given.reference,
         hashes=bool(given.save_reference),
+        force_pair=given.force_pair,
     )
 
 

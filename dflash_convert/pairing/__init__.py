@@ -24,20 +24,21 @@ from dflash_convert.pairing.lineage import check_convertible, check_file_name, c
 from dflash_convert.pairing.load import open_pair
 from dflash_convert.pairing.reduced import check_heads
 from dflash_convert.pairing.tensors import check_tensors
-from dflash_convert.pairing.view import DrafterView, TargetView
+from dflash_convert.pairing.view import UNKNOWN, DrafterView, TargetView
 from dflash_convert.pairing.vocabulary import check_vocabulary
 
 __all__ = ["DrafterView", "Finding", "TargetView", "check", "errors_of", "open_pair", "refusal"]
 
 
-def check(drafter: DrafterView, target: TargetView, n_max: int | None = None) -> list[Finding]:
+def check(drafter: DrafterView, target: TargetView | None, n_max: int | None = None) -> list[Finding]:
     """Every finding at once, errors first, causes before their consequences: another model's vocabulary, depth or
     width before the mask token that lies outside of it.  ``n_max`` is the draft length that will be asked for.
+    Without a target only what the drafter says by itself is judged.
 
     The keys of a fork's dialect, or of a file that is no drafter, mean something else: then only kinds and
     vocabulary are compared.
     """
-    return sorted(_findings(drafter, target, n_max), key=lambda finding: finding.severity != "error")
+    return sorted(_findings(drafter, target or UNKNOWN, n_max), key=lambda finding: finding.severity != "error")
 
 
 def _findings(drafter: DrafterView, target: TargetView, n_max: int | None) -> Iterator[Finding]:

@@ -89,13 +89,20 @@ def _most(tensors: Mapping[str, tuple[Shape, TensorType]]) -> str | None:
     return count.most_common(1)[0][0] if count else None
 
 
-def check_encoding(drafter: DrafterView) -> Iterator[Finding]:
-    """A warning: llama.cpp runs the file, but cards, names and releases call it what it is not."""
+def fault_of(drafter: DrafterView) -> EncodingFault | None:
+    """The fault of a file, None also for what states no encoding."""
     number = drafter.keys.integer(KEY)
     if number is None or not drafter.types or drafter.own("expert_count") in drafter.keys:
-        return  # stages with experts keep the types of their checkpoint
+        return None  # stages with experts keep the types of their checkpoint
     tensors = {name: (shape, drafter.types[name]) for name, shape in drafter.tensors.items() if name in drafter.types}
-    fault = encoding_fault(number, tensors, imatrix="quantize.imatrix.file" in drafter.keys)
+    return encoding_fault(number, tensors, imatrix="quantize.imatrix.file" in drafter.keys)
+
+
+def check_encoding(drafter: DrafterView) -> Iterator[Finding]:
+    """A warning: llama.cpp runs the file, but cards, names and releases call it what it is not."""
+    fault = fault_of(drafter)
     if fault is not None:
         cure = f"the header says {fault.stated}: convert or quantize the file again"
-        yield warning("file-type", f"{KEY} {number} ({fault.stated})", f"tensors: {fault.found}", cure)
+        yield warning(
+            "file-type", f"{KEY} {drafter.keys.integer(KEY)} ({fault.stated})", f"tensors: {fault.found}", cure
+        )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dflash_convert import llama
 from dflash_convert.drafter import Taps
 from dflash_convert.pairing.finding import Finding, error, warning
-from dflash_convert.pairing.view import DrafterView, TargetView
+from dflash_convert.pairing.view import UNKNOWN, DrafterView, TargetView
 
 SHIFT = "llama.cpp counts layer inputs, checkpoints layer outputs: target_layers = target_layer_ids + 1"
 # keys that state the target's width where it is not the drafter's own: EAGLE-3 heads and MTP assistants are narrower
@@ -42,7 +42,8 @@ def target_width(drafter: DrafterView) -> int | None:
 
 def check_tapping(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
     """Taps within the depth, exported by the target's graph, as many as ``fc`` is made for."""
-    yield from _architecture(target)
+    if target is not UNKNOWN:
+        yield from _architecture(target)
     taps = drafter.keys.integers(drafter.own("target_layers"))
     if not taps and drafter.problem is not None:
         return

@@ -139,6 +139,9 @@ class TargetView:
     tables: Tables | None = field(default=None, repr=False, compare=False)
 
 
+UNKNOWN = TargetView(Path(), False, None, "", None, None, None, Vocab())  # a target that was not given
+
+
 def vocab_from_keys(source: str, keys: Mapping[str, KV]) -> Vocab:
     """The ``tokenizer.ggml.*`` keys; a model of ``none`` or no tokens gives a Vocab without tokens."""
     plain = Keys(source, {name: kv.value for name, kv in keys.items() if name.startswith("tokenizer.")})

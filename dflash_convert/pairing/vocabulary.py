@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from dflash_convert.pairing.finding import Finding, error, warning
 from dflash_convert.pairing.geometry import wrong_target
-from dflash_convert.pairing.view import DrafterView, TargetView, Vocab
+from dflash_convert.pairing.view import UNKNOWN, DrafterView, TargetView, Vocab
 from dflash_convert.vocab.types import TokenType
 
 SHOWN = 3  # differences listed in a finding
@@ -26,6 +26,8 @@ def check_vocabulary(drafter: DrafterView, target: TargetView) -> Iterator[Findi
             target.vocab.size,
             "llama.cpp ignores the mask token of a file without a vocabulary: " + RECONVERT,
         )
+        return
+    if target is UNKNOWN:
         return
     if target.vocab.tokens is None:
         yield error("target-vocabulary-missing", drafter.vocab.size, None, "give the complete target")

@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dflash_convert import __version__
-from dflash_convert.errors import InputError, OutputError, UsageError, VerificationError
+from dflash_convert.container.reader import open_gguf
+from dflash_convert.errors import ContainerError, InputError, OutputError, UsageError, VerificationError
 from dflash_convert.naming import default_name
 from dflash_convert.notes import Note
 from dflash_convert.output import check_directory, check_space, exists_error, whole_directory
+from dflash_convert.pairing import check, refusal
+from dflash_convert.pairing.drafters import drafter_gguf
+from dflash_convert.pairing.targets import target_gguf
 from dflash_convert.release.card import card_text
 from dflash_convert.release.commands import TargetGguf, parse_target, preset_text
 from dflash_convert.release.facts import DrafterFacts, Origin, found_by_llama_cpp, read_facts, same_release, sha256_of
@@ -40,7 +44,8 @@ SPARE = 1 << 20  # bytes for the card, the manifest and directory entries
 @dataclass(frozen=True)
 class PackageOptions:
     """Choices of a package; None means what the files say. ``validation`` are ``validate --json`` documents,
-    ``verification`` ``verify --json`` documents, ``target_gguf`` a file or ``owner/name[:TAG]``."""
+    ``verification`` ``verify --json`` documents, ``target_gguf`` a file or ``owner/name[:TAG]``; ``force_pair``
+    packages what ``check`` refuses."""
 
     name: str | None = None
     license: str | None = None
@@ -51,6 +56,7 @@ class PackageOptions:
     n_max: int | None = None
     validation: tuple[Path, ...] = ()
     verification: tuple[Path, ...] = ()
+    force_pair: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,8 @@ def build_package(
     first = same_release(facts)
     target_gguf = parse_target(options.target_gguf)
     notes: list[Note] = []
+    if not options.force_pair:
+        _check_pairs(files, options.target_gguf)
     names = _names(facts, options, notes)
     check_directory(out)
     check_space(out.parent, sum(f.size for f in facts) + SPARE)
@@ -101,6 +109,21 @@ def build_package(
         if problems:
             raise VerificationError(f"the package is damaged as soon as it is written: {problems[0]}")
     return Package(out, document, tuple(notes))
+
+
+def _check_pairs(files: Sequence[Path], target: str | None) -> None:
+    """The rules of ``check`` for each file, with the target where its GGUF is here; what lies about its own encoding
+    must not be published under that name."""
+    local = Path(target) if target is not None and Path(target).is_file() else None
+    view = target_gguf(open_gguf(local)) if local is not None else None
+    for path in files:
+        findings = check(drafter_gguf(open_gguf(path)), view)
+        refused = refusal(findings, path.name, local.name if local is not None else None)
+        if refused is not None:
+            raise refused
+        for finding in findings:
+            if finding.name == "file-type":
+                raise ContainerError(f"{path.name}: {finding.drafter}, but {finding.target}", tip=finding.cure)
 
 
 def _by_name(reports: Mapping[Path, T], names: Mapping[Path, str]) -> list[tuple[Path, T]]:

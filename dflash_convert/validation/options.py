@@ -58,6 +58,7 @@ class Options:
     request_timeout: float = 1800.0
     reference: Path | None = None
     hashes: bool = False
+    force_pair: bool = False
 
 
 def n_max_values(wanted: Sequence[int], cap: int | None, quick: bool) -> tuple[tuple[int, ...], list[Note]]:

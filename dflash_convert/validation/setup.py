@@ -11,6 +11,7 @@ from dflash_convert.engine.trace import EngineInfo, Launch
 from dflash_convert.errors import UsageError
 from dflash_convert.measure.speed import MIN_ROUNDS
 from dflash_convert.notes import Note
+from dflash_convert.pairing import check, open_pair, refusal
 from dflash_convert.validation import pair, prompts, reference
 from dflash_convert.validation.options import Options, n_max_values
 
@@ -41,9 +42,13 @@ class Setup:
 
 
 def prepare(options: Options) -> Setup:
-    """Read headers, prompts, reference; choose the engine; record the thresholds. Nothing runs yet."""
+    """Read headers, prompts, reference; choose the engine; record the thresholds. Nothing runs yet.
+
+    PairingError for a pair that ``check`` refuses, unless ``options.force_pair``.
+    """
     rounds = _rounds(options)
     files = pair.read_pair(options.drafter, options.target)
+    told = _check(options)
     stored = reference.load(options.reference) if options.reference else None
     if stored:
         options = stored.apply(options)
@@ -58,6 +63,7 @@ def prepare(options: Options) -> Setup:
     else:
         items = prompts.bundled(options.sets, options.n_predict)
     n_max, notes = n_max_values(options.n_max, files.n_max_cap, options.quick)
+    notes += told
     quantized = external.quantizes_draft_cache(options.extra_args)
     if quantized:
         text = f"{quantized}: a quantized drafter cache was seen to destroy acceptance; f16 is the default"
@@ -65,6 +71,16 @@ def prepare(options: Options) -> Setup:
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     options = replace(options, thresholds=replace(options.thresholds, recorded_at=now))
     return Setup(options, files, engine, items, n_max, rounds, stored, tuple(notes), now)
+
+
+def _check(options: Options) -> list[Note]:
+    """What the headers say of the pair; PairingError for what `check` refuses, unless it was forced."""
+    findings = check(*open_pair(options.drafter, options.target))
+    refused = None if options.force_pair else refusal(findings, options.drafter.name, options.target.name)
+    if refused is not None:
+        refused.tip = f"{refused.tip}; --force-pair runs the pair all the same"
+        raise refused
+    return [Note("warning", f"check: {finding}: {finding.cure}") for finding in findings]
 
 
 def _rounds(options: Options) -> int:

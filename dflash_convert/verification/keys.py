@@ -13,6 +13,8 @@ from dflash_convert.container.types import KV, ValueType
 from dflash_convert.drafter import Description
 from dflash_convert.errors import TokenizerError
 from dflash_convert.notes import Note
+from dflash_convert.pairing.encoding import fault_of
+from dflash_convert.pairing.view import DrafterView
 
 # keys that are derived from the target; without it they are not judged
 FROM_TARGET = ("embedding_scale", "rope.dimension_sections", "context_length")
@@ -171,6 +173,18 @@ def _short(value: Any) -> str:
         return f"{value:g}"
     text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def compare_encoding(view: DrafterView, notes: list[Note]) -> list[str]:
+    """general.file_type against the tensors' types; a mixture that somebody chose is only noted."""
+    fault = fault_of(view)
+    if fault is None:
+        return []
+    text = f"general.file_type says {fault.stated}, the tensors are {fault.found}"
+    if fault.certain:
+        return [text]
+    notes.append(Note("warning", f"{text}: right only if the types were chosen one by one"))
+    return []
 
 
 def compare_provenance(gguf: Gguf, drafter: Path, target: Path | None) -> list[str]:

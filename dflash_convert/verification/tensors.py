@@ -22,8 +22,12 @@ from dflash_convert.families.detect import describe
 from dflash_convert.head.expected import has_head, with_head
 from dflash_convert.hparams import architectures
 from dflash_convert.notes import Note
+from dflash_convert.pairing import Finding, check, refusal
+from dflash_convert.pairing.drafters import drafter_gguf
+from dflash_convert.pairing.finding import findings_json
+from dflash_convert.pairing.targets import target_directory
 from dflash_convert.plan import base_type
-from dflash_convert.verification.keys import compare_keys, compare_provenance
+from dflash_convert.verification.keys import compare_encoding, compare_keys, compare_provenance
 
 if TYPE_CHECKING:
     from dflash_convert.forward.fidelity import Fidelity
@@ -61,7 +65,10 @@ class TensorReport:
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """What was compared; ``differences`` is empty when the file is what its source says."""
+    """What was compared; ``differences`` is empty when the file is what its source says.
+
+    ``findings`` are those of ``check`` on the file and the target; a file that was forced says so itself.
+    """
 
     path: Path
     tensors: tuple[TensorReport, ...]
@@ -69,19 +76,24 @@ class VerifyResult:
     differences: tuple[str, ...]
     notes: tuple[Note, ...] = ()
     fidelity: Fidelity | None = None
+    findings: tuple[Finding, ...] = ()
 
     @property
     def passed(self) -> bool:
         return not self.differences
 
     def raise_for_status(self) -> None:
-        """VerificationError that names the first difference and counts the others."""
+        """VerificationError that names the first difference and counts the others; else PairingError for a file
+        that is what its source says, but for another target."""
         if self.differences:
             more = f" (and {len(self.differences) - 1} more)" if len(self.differences) > 1 else ""
             raise VerificationError(
                 f"{self.path.name} differs from its source: {self.differences[0]}{more}",
                 tip="convert the checkpoint again, or find out what changed the file",
             )
+        refused = refusal(self.findings, self.path.name, "the target")
+        if refused is not None and not any(finding.name == "forced-pair" for finding in self.findings):
+            raise refused
 
     def json(self) -> dict[str, Any]:
         return {
@@ -91,6 +103,7 @@ class VerifyResult:
             "differences": list(self.differences),
             "tensors": [dataclasses.asdict(tensor) for tensor in self.tensors],
             "notes": [note.text for note in self.notes],
+            **findings_json(self.findings),
             "fidelity": None
             if self.fidelity is None
             else {
@@ -138,8 +151,11 @@ def verify(
             description, unknown, notes = with_head(description, gguf, target_weights or target)
         begin(sum(math.prod(plan.shape) for plan in description.tensors if plan.name in gguf.tensors))
         reports, differences = compare_tensors(gguf, description, progress, workers if count else None, unknown)
-    found = (*keys.differences, *compare_provenance(gguf, drafter, target), *differences)
-    return VerifyResult(path, tuple(reports), keys.checked, found, (*keys.notes, *notes))
+    view = drafter_gguf(gguf)
+    encoding = compare_encoding(view, notes)
+    found = (*keys.differences, *encoding, *compare_provenance(gguf, drafter, target), *differences)
+    pair = check(view, target_directory(target, read_config(target)) if target else None)
+    return VerifyResult(path, tuple(reports), keys.checked, found, (*keys.notes, *notes), findings=tuple(pair))
 
 
 def compare_tensors(

@@ -187,12 +187,15 @@ def test_swapped_files(fixtures: Path, drafters: dict[str, Path], cli: Callable[
 def test_the_runtime_names_a_foreign_tensor(
     fixtures: Path, drafters: dict[str, Path], cli: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """A tensor that llama.cpp does not claim: refused while loading, with the reason from its log."""
+    """A tensor that llama.cpp does not claim: refused unseen; forced, its loader refuses it, with the reason told."""
     bad = tmp_path / "dflash-bad.gguf"
     bad.write_bytes(drafters["bf16"].read_bytes().replace(b"blk.0.attn_v.weight", b"blk.0.attn_x.weight"))
-    ran = cli(
-        "validate", bad, fixtures / "tiny-js" / "target-bf16.gguf", "--quick", "--json", "-t", 1, "--set", "prose"
-    )
+    call = ("validate", bad, fixtures / "tiny-js" / "target-bf16.gguf", "--quick", "--json", "-t", 1, "--set", "prose")
+    ran = cli(*call)
+    assert ran.code == 4
+    assert "do not belong together: unclaimed-tensors (drafter blk.0.attn_x.weight" in ran.err
+    assert "--force-pair runs the pair all the same" in ran.err
+    ran = cli(*call, "--force-pair")
     assert ran.code == 7
     assert ran.json["verdict"] == "engine-failure"
     assert ran.json["failure"]["kind"] == "load"

@@ -84,9 +84,15 @@ def acceptance(fixtures: Path) -> Callable[[Path], float]:
     pair = fixtures / "tiny-js"
 
     def measure(path: Path) -> float:
-        prompts = pair / "prompts.jsonl"
         options = Options(
-            path, pair / "target-bf16.gguf", prompts=prompts, quick=True, n_max=(7,), n_predict=48, threads=1
+            path,
+            pair / "target-bf16.gguf",
+            prompts=pair / "prompts.jsonl",
+            quick=True,
+            n_max=(7,),
+            n_predict=48,
+            threads=1,
+            force_pair=True,
         )
         result = run.validate(run.prepare(options))
         return -1.0 if result.failure else result.total.acceptance
