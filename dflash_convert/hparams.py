@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from dflash_convert.errors import ConfigError
+from dflash_convert.llama_tables import MAX_LAYERS
 from dflash_convert.notes import Note
 
 T = TypeVar("T")
 U32_MAX = (1 << 32) - 1
-MAX_LAYERS = 1024  # lists are made of the number of layers, so it is bounded before any is
 F32_MAX = 3.4028234e38
 
 
@@ -55,7 +55,7 @@ class Config:
         if value is None:
             return None
         if name == "num_hidden_layers":
-            high = min(high, MAX_LAYERS)
+            high = min(high, MAX_LAYERS)  # lists are made of it, so it is bounded before any is
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:

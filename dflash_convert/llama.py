@@ -1,7 +1,7 @@
 """What llama.cpp is, as this project knows it: facts of one build, each in this one place.
 
-Everything that asks "is this a drafter, which kind, how is it run" asks here.  The tables were read from the
-sources of :data:`BUILD`; ``tools/refresh_llama.py`` compares them with another tree (docs/new-llama-cpp.md).
+Everything that asks "is this a drafter, which kind, how is it run" asks here.  What can be read off llama.cpp's sources
+is in :mod:`dflash_convert.llama_tables`, which ``tools/refresh_llama.py`` writes (docs/new-llama-cpp.md).
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dflash_convert import tensors
+from dflash_convert import llama_tables, tensors
 from dflash_convert.tensors import Part
 
 BUILD = "b11434"
 
-DEFAULT_BLOCK = 16  # tokens of a block when a file states no block size (common/speculative.cpp)
-DEFAULT_N_MAX = 3  # --spec-draft-n-max when it is not given (common/common.h)
+DEFAULT_BLOCK = llama_tables.DEFAULT_BLOCK
+DEFAULT_N_MAX = llama_tables.DEFAULT_N_MAX
+MAX_LAYERS = llama_tables.MAX_LAYERS
 NEXTN = ".nextn.eh_proj."  # in the names of a prediction layer's tensors
-MAX_LAYERS = 512  # LLAMA_MAX_LAYERS (src/llama-hparams.h)
 
 
 @dataclass(frozen=True)
@@ -81,19 +81,17 @@ class DrafterArchitecture:
         return next(v for v in self.variants if not v.mark or v.mark in names)
 
 
-# Graphs that set t_layer_inp, so that their hidden states can be tapped.  qwen4exp sets it too, but to the whole
-# hyper-connection residual, whose width the extraction refuses.
-TAPPABLE = frozenset(
-    {
-        *("bailingmoe3", "deepseek4", "gemma4", "gpt-oss", "hunyuan-dense", "hunyuan_vl", "lfm2", "lfm2moe"),
-        *("llama", "mimo2", "minimax-01", "minimax-m2", "muse-glimmer", "nanbeige", "nemotron_h", "nemotron_h_moe"),
-        *("qwen3", "qwen35", "qwen35moe", "qwen3moe", "qwen3next"),
-    }
-)
-# Of those, the graphs that set t_layer_inp behind the last layer too (tap index = number of layers) ...
-LAST_INPUT = frozenset({"deepseek4", "mimo2", "nemotron_h", "nemotron_h_moe"})
-# ... and those whose t_h_nextn is what leaves the last layer, before the final norm: EAGLE-3 reads that one.
-LAST_HIDDEN = frozenset({"gpt-oss", "mimo2"})
+# graphs that set t_layer_inp and still cannot be a drafter's target, each with the reason
+NO_TARGET = {
+    "llama-embed": "an embedding model generates nothing",
+    "qwen4exp": "it hands out the whole hyper-connection residual, whose width the extraction refuses",
+}
+# targets whose hidden states can be tapped
+TAPPABLE = frozenset(llama_tables.TAPPED) - set(NO_TARGET)
+# of those, the ones that hand out what leaves the last layer (tap index = number of layers) as DFlash reads it ...
+LAST_INPUT = frozenset(llama_tables.TAPPED_BEHIND_LAST) & TAPPABLE
+# ... and as EAGLE-3 does, which must not have passed the final norm
+LAST_HIDDEN = frozenset(llama_tables.LAST_HIDDEN) & TAPPABLE
 
 MARKOV, SELECTOR = "markov_w1.weight", "selector_hidden.weight"
 HYPER = "hyper_connection.count"  # above 0: the layers are whole DeepSeek-V4 blocks
@@ -167,47 +165,20 @@ def spec_types() -> tuple[str, ...]:
     return tuple(found)
 
 
-_CLASSES = {
-    "bailingmoe3": ("BailingMoeV3ForCausalLM", "BailingMoeV3VLForConditionalGeneration"),
-    "deepseek2": (
-        "DeepseekV2ForCausalLM",
-        "DeepseekV3ForCausalLM",
-        "KimiK2ForCausalLM",
-        "KimiVLForConditionalGeneration",
-    ),
-    "deepseek4": ("DeepseekV4ForCausalLM",),
-    "gemma2": ("Gemma2ForCausalLM",),
-    "gemma3": ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
-    "gemma4": ("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration"),
-    "glm-dsa": ("GlmMoeDsaForCausalLM",),
-    "glm4moe": ("Glm4MoeForCausalLM",),
-    "gpt-oss": ("GptOssForCausalLM",),
-    "hunyuan-dense": ("HunYuanDenseV1ForCausalLM",),
-    "hunyuan_vl": ("HunYuanVLForConditionalGeneration",),
-    "laguna": ("LagunaForCausalLM",),
-    "lfm2": ("Lfm2ForCausalLM", "LFM2ForCausalLM", "Lfm2VlForConditionalGeneration"),
-    "lfm2moe": ("Lfm2MoeForCausalLM",),
-    "llama": ("LlamaForCausalLM", "LLaMAForCausalLM", "MistralForCausalLM", "MixtralForCausalLM"),
-    "mimo2": ("MiMoV2FlashForCausalLM", "MiMoV2ForCausalLM"),
-    "minimax-01": ("MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM"),
-    "minimax-m2": ("MiniMaxM2ForCausalLM",),
-    "minimax-m3": ("MiniMaxM3SparseForCausalLM", "MiniMaxM3SparseForConditionalGeneration"),
-    "muse-glimmer": ("MuseGlimmerForConditionalGeneration",),
-    "nanbeige": ("NanbeigeForCausalLM",),
-    "nemotron_h": ("NemotronHForCausalLM",),
-    "qwen2": ("Qwen2ForCausalLM",),
-    "qwen3": ("Qwen3ForCausalLM", "Qwen3Model"),
-    "qwen35": ("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"),
-    "qwen35moe": ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
-    "qwen3moe": ("Qwen3MoeForCausalLM",),
-    "qwen3next": ("Qwen3NextForCausalLM",),
-    "qwen3vl": ("Qwen3VLForConditionalGeneration",),
-    "qwen3vlmoe": ("Qwen3VLMoeForConditionalGeneration",),
-}
-# Hugging Face class -> the architecture string llama.cpp's converter gives it
-BY_CLASS: Mapping[str, str] = MappingProxyType(
-    {name: architecture for architecture, names in _CLASSES.items() for name in names}
-)
+# Hugging Face class -> the architecture string llama.cpp's converter gives it; the first ones it finds by other means
+BY_CLASS: Mapping[str, str] = MappingProxyType({"KimiK2ForCausalLM": "deepseek2", **llama_tables.CLASSES})
+
+
+def class_of(architecture: str) -> str | None:
+    """The Hugging Face class that an architecture is named after."""
+    plain = architecture.replace("-", "").replace("_", "")
+    names = [name for name, of in BY_CLASS.items() if of == architecture]
+
+    def unlike(name: str) -> tuple[bool, int, int]:
+        shared = next((i for i, (a, b) in enumerate(zip(name.lower(), plain, strict=False)) if a != b), len(plain))
+        return not name.endswith("ForCausalLM"), -shared, len(name)
+
+    return min(names, key=unlike, default=None)
 
 
 def is_gemma(architecture: str) -> bool:
@@ -215,18 +186,11 @@ def is_gemma(architecture: str) -> bool:
     return architecture.lower().startswith("gemma")
 
 
-# general.file_type of what this project does not write, beside quant.recipe.FTYPES (include/llama.h)
-_OTHER_FILE_TYPES = {
-    **{19: "IQ2_XXS", 20: "IQ2_XS", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 26: "IQ3_S", 27: "IQ3_M"},
-    **{28: "IQ2_S", 29: "IQ2_M", 31: "IQ1_M", 36: "TQ1_0", 37: "TQ2_0", 39: "NVFP4", 40: "Q1_0", 41: "Q2_0"},
-}
-
-
 def file_types() -> dict[int, str]:
-    """general.file_type -> its name, of every type that the build reads."""
+    """general.file_type -> its name, of every type that the build reads; those written here are quant.recipe's."""
     from quant.recipe import FTYPES, ftype_name  # numpy comes with it
 
-    return {number: ftype_name(name) for name, number in FTYPES.items()} | _OTHER_FILE_TYPES
+    return llama_tables.FILE_TYPES | {number: ftype_name(name) for name, number in FTYPES.items()}
 
 
 def file_type_name(number: int | None) -> str | None:

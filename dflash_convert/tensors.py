@@ -160,6 +160,8 @@ GEMMA4_ASSISTANT: Table = {
     "nextn.pre_projection.weight": "H A",
     "nextn.post_projection.weight": "B H",
     "rope_freqs.weight": "O",
+    "masked_embd_centroids.weight": "?*",  # loaded and never read
+    "masked_embd_ordering": "?*",
     **_layer(
         {  # two kinds of layers have two head sizes and widths
             "attn_norm.weight": "H",

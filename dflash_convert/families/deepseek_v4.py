@@ -21,13 +21,13 @@ from dflash_convert.families import backbone, spellings
 from dflash_convert.families.backbone import ARCH
 from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require, rules
 from dflash_convert.hparams import Config, architectures, read_rope
+from dflash_convert.llama import MAX_LAYERS
 from dflash_convert.notes import Note
 
 ARCHITECTURES: tuple[str, ...] = ("DeepseekV4DSparkModel",)
 EMBEDDED = "DeepseekV4ForCausalLM"  # with the drafter's fields: the stages lie beside the target's own tensors
 FILE_TYPE = 38  # mostly MXFP4 experts
 SQRT_SOFTPLUS = 4
-MAX_STAGES = 512  # layers that llama.cpp allows
 TILE = 128  # rows and columns of an FP8 matrix that share an exponent
 EXPONENTS = ("F8_E8M0", "U8")
 CODES = ("I8", "U8")
@@ -207,8 +207,8 @@ def _stages(weights: Sequence[Weight]) -> int:
         raise CheckpointError(
             "the checkpoint has no stage mtp.0 of a DSpark drafter", tip="take the checkpoint that holds the drafter"
         )
-    if max(numbers) >= MAX_STAGES:
-        raise CheckpointError(f"the checkpoint names a stage mtp.{max(numbers)}, llama.cpp runs {MAX_STAGES} layers")
+    if max(numbers) >= MAX_LAYERS:
+        raise CheckpointError(f"the checkpoint names a stage mtp.{max(numbers)}, llama.cpp runs {MAX_LAYERS} layers")
     return max(numbers) + 1
 
 

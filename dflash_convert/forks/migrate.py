@@ -20,7 +20,6 @@ from dflash_convert.errors import ContainerError, FamilyError, UsageError
 from dflash_convert.families.backbone import ARCH, REQUIRED
 from dflash_convert.families.common import require
 from dflash_convert.forks.dialects import BY_ARCHITECTURE, Dialect, dialect_of
-from dflash_convert.hparams import MAX_LAYERS
 from dflash_convert.notes import Note
 from dflash_convert.output import check_output_path, check_space
 from dflash_convert.tensors import CONVOLUTION_LAYER, ENDS, FUSION, QWEN3_LAYER, SELECTOR, SPARK
@@ -261,8 +260,8 @@ def _derived(old: _Old, keys: Mapping[str, KV], notes: list[Note]) -> dict[str, 
     if isinstance(softcap, float) and softcap > 0 and "final_logit_softcapping" not in keys:
         result["final_logit_softcapping"] = f32(f"{ARCH}.final_logit_softcapping", softcap)
     window, layers = old.count("dflash.sliding_window"), keys.get("block_count")
-    if layers is not None and layers.value > MAX_LAYERS:
-        raise old.fail(f"says that it has {layers.value} layers, more than {MAX_LAYERS}")
+    if layers is not None and layers.value > llama.MAX_LAYERS:
+        raise old.fail(f"says that it has {layers.value} layers, more than {llama.MAX_LAYERS}")
     if window is not None and layers is not None and "attention.sliding_window" not in keys:
         pattern = [True] * (int(layers.value) - 1) + [False]
         result["attention.sliding_window"] = u32(f"{ARCH}.attention.sliding_window", window)

@@ -10,8 +10,8 @@ from dflash_convert.container.keys import Keys
 from dflash_convert.container.types import TensorType, array_length, tensor_nbytes
 from dflash_convert.errors import ConfigError
 from dflash_convert.families.backbone import VALUES
-from dflash_convert.hparams import MAX_LAYERS, Config
-from dflash_convert.llama import DFLASH
+from dflash_convert.hparams import Config
+from dflash_convert.llama import DFLASH, MAX_LAYERS
 from dflash_convert.memory.plan import CacheLayer, Model
 from dflash_convert.notes import Note
 

@@ -58,7 +58,7 @@ def config_of(gguf: Gguf) -> dict[str, Any]:
     """The few fields of a target's config.json that a drafter's conversion asks for, from its GGUF."""
     view = target_gguf(gguf)
     arch = gguf.architecture
-    class_name = next((name for name, known in llama.BY_CLASS.items() if known == arch), arch)
+    class_name = llama.class_of(arch) or arch
     config: dict[str, Any] = {"architectures": [class_name], "hidden_size": view.hidden, "vocab_size": view.rows}
     config["max_position_embeddings"] = view.context
     config["num_hidden_layers"] = view.layers

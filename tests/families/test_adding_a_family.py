@@ -127,10 +127,11 @@ def test_every_command_takes_it(
     drafter, target, target_gguf = where / "drafter", where / "target", fixtures / "tiny-js" / "target-bf16.gguf"
     out = tmp_path / "out"
     wrong = ["target-architecture"] if architecture == "gemma4-assistant" else []  # the tiny target is a Qwen3
+    forced = ["--force-pair"] if wrong else []
 
     code, printed, said = run(
         *(drafter, "--target-model-dir", target, "--target-name", "T", "-t", "bf16", "-o", out, *options),
-        *(["--force-pair"] if wrong else []),
+        *forced,
     )
     assert code == 0, said
     converted = Path(printed.strip())
@@ -163,7 +164,8 @@ def test_every_command_takes_it(
     prompts = tmp_path / "one.jsonl"
     prompts.write_text('{"prompt": "one", "n_predict": 31}\n')
     code, printed, said = run(
-        *("validate", small, target_gguf, "--llama-server", server, "--prompts", prompts, "--quick", "--json")
+        *("validate", small, target_gguf, "--llama-server", server, "--prompts", prompts, "--quick", "--json"),
+        *forced,
     )
     assert code == 0, said
     result = json.loads(printed)
