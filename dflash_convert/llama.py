@@ -93,6 +93,11 @@ LAST_INPUT = frozenset(llama_tables.TAPPED_BEHIND_LAST) & TAPPABLE
 # ... and as EAGLE-3 does, which must not have passed the final norm
 LAST_HIDDEN = frozenset(llama_tables.LAST_HIDDEN) & TAPPABLE
 
+# dflash.hidden_activation; the first is the one without a key (src/models/dflash.cpp)
+ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
+# architectures whose GGUF has no pattern of windows: every n-th layer is a full one
+WINDOW_PERIOD = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4}
+
 MARKOV, SELECTOR = "markov_w1.weight", "selector_hidden.weight"
 HYPER = "hyper_connection.count"  # above 0: the layers are whole DeepSeek-V4 blocks
 

@@ -15,7 +15,7 @@ from dflash_convert.drafter import TensorPlan, Weight
 from dflash_convert.errors import ConfigError, FamilyError
 from dflash_convert.families.common import rules
 from dflash_convert.hparams import Config, Rope, architectures, llama3_frequency_factors
-from dflash_convert.llama import DFLASH
+from dflash_convert.llama import ACTIVATIONS, DFLASH
 from dflash_convert.notes import Note
 
 ARCH = DFLASH.name
@@ -61,7 +61,7 @@ UNCLAIMED = (
     ("log_snr", "its DSpark head has no noise-level embedding"),
 )
 LAYER_KINDS = ("full_attention", "sliding_attention")
-ACTIVATIONS = {"silu": None, "swish": None, "gelu": "gelu", "gelu_pytorch_tanh": "gelu_pytorch_tanh"}
+SPELLED = {"swish": ACTIVATIONS[0]}  # another name of the same activation
 
 
 @dataclass(frozen=True)
@@ -205,15 +205,15 @@ def activation_keys(config: Config, notes: list[Note]) -> list[KV]:
     name = config.text("hidden_act", "hidden_activation")
     if name is None:
         return []
+    name = SPELLED.get(name, name)
     if name not in ACTIVATIONS:
         raise FamilyError(
             f"{config.file}: hidden_act is {name!r}, but llama.cpp runs a dflash drafter with silu or gelu only"
         )
-    written = ACTIVATIONS[name]
-    if written is None:
+    if name == ACTIVATIONS[0]:
         return []
     notes.append(Note("info", f"hidden_act {name}: written, the reference converter loses it"))
-    return [string(f"{ARCH}.hidden_activation", written)]
+    return [string(f"{ARCH}.hidden_activation", name)]
 
 
 def sliding_layers(config: Config, layers: int, notes: list[Note]) -> list[bool]:

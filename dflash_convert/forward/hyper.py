@@ -11,7 +11,7 @@ import numpy as np
 from dflash_convert.container.keys import Keys
 from dflash_convert.errors import FamilyError
 from dflash_convert.forward.ops import Rope
-from dflash_convert.llama import DEFAULT_BLOCK, DFLASH
+from dflash_convert.llama import ACTIVATIONS, DEFAULT_BLOCK, DFLASH
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,6 @@ class TargetHyper:
     rope: Rope
 
 
-ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
 TARGET = "qwen3"
 
 

@@ -11,13 +11,11 @@ from dflash_convert.container.types import TensorType, array_length, tensor_nbyt
 from dflash_convert.errors import ConfigError
 from dflash_convert.families.backbone import VALUES
 from dflash_convert.hparams import Config
-from dflash_convert.llama import DFLASH, MAX_LAYERS
+from dflash_convert.llama import DFLASH, MAX_LAYERS, WINDOW_PERIOD
 from dflash_convert.memory.plan import CacheLayer, Model
 from dflash_convert.notes import Note
 
 Typed = tuple[tuple[int, ...], TensorType]
-# architectures whose GGUF has no per-layer pattern: every n-th layer is full (the runtime's own constants)
-FIXED_PATTERN = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4}
 LINEAR_NOTE = Note("info", "linear-attention layers keep a small state of fixed size, which is not counted")
 
 
@@ -79,7 +77,7 @@ def _pattern(read: Keys, arch: str, count: int, window: int, notes: list[Note]) 
         if len(flags) < count:
             raise read.fail("attention.sliding_window_pattern", f"one flag for each of {count} layers")
         return flags
-    every = value or FIXED_PATTERN.get(arch)
+    every = value or WINDOW_PERIOD.get(arch)
     if not every:
         notes.append(Note("warning", f"which layers of {arch} are windowed is not known: all counted as full"))
         return [False] * count

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from dflash_convert.llama import DEFAULT_BLOCK
+from dflash_convert.llama import ACTIVATIONS, DEFAULT_BLOCK
 from dflash_convert.pairing.finding import Finding, error, warning
 from dflash_convert.pairing.geometry import wrong_target
 from dflash_convert.pairing.view import DrafterView, TargetView
 from dflash_convert.vocab.types import TokenType
 
-ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
 MASK = "tokenizer.ggml.mask_token_id"
 
 

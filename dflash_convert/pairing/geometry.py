@@ -51,7 +51,7 @@ def check_tapping(drafter: DrafterView, target: TargetView) -> Iterator[Finding]
         cure = f"the file needs {drafter.own('target_layers')}: convert the drafter again; --taps gives the layers"
         yield error("taps-missing", taps, target.layers, cure)
         return
-    yield from _taps(drafter, taps, target)
+    yield from _taps(drafter, Taps.from_inputs(taps), target)
     fc = drafter.tensors.get("fc.weight")
     hidden = target.hidden or target_width(drafter) or 0
     if fc is not None and hidden and fc[-1] != len(taps) * hidden:
@@ -77,19 +77,19 @@ def _architecture(target: TargetView) -> Iterator[Finding]:
         )
 
 
-def _taps(drafter: DrafterView, taps: list[int], target: TargetView) -> Iterator[Finding]:
-    depth = target.layers
-    if depth is not None and max(taps) > depth:
-        yield error("taps-depth", taps, f"{depth} layers", wrong_target(drafter))
-    elif depth is not None and max(taps) == depth:
+def _taps(drafter: DrafterView, taps: Taps, target: TargetView) -> Iterator[Finding]:
+    depth, shown = target.layers, str(taps)
+    if depth is not None and max(taps.outputs) >= depth:
+        yield error("taps-depth", shown, f"{depth} layers", wrong_target(drafter))
+    elif depth is not None and max(taps.outputs) == depth - 1:
         yield from _last_layer(drafter, depth, target)
-    if min(taps) < 0:
-        yield error("taps-depth", taps, f"{depth} layers", "a tap cannot be negative: convert the drafter again")
-    if taps != sorted(set(taps)):
-        yield warning("taps-order", taps, None, "taps usually ascend; the order must be the one of the training")
+    if min(taps.inputs) < 0:
+        yield error("taps-depth", shown, f"{depth} layers", "a tap cannot be negative: convert the drafter again")
+    if not taps.ascending or len(set(taps.outputs)) != len(taps):
+        yield warning("taps-order", shown, None, "taps usually ascend; the order must be the one of the training")
     source = drafter.keys.integers("dflash_convert.source_taps")
-    if source is not None and list(Taps.from_outputs(source).inputs) != taps:
-        yield error("taps-shift", taps, f"from checkpoint taps {source}", SHIFT)
+    if source is not None and Taps.from_outputs(source) != taps:
+        yield error("taps-shift", shown, f"the checkpoint has {Taps.from_outputs(source)}", SHIFT)
 
 
 def _last_layer(drafter: DrafterView, depth: int, target: TargetView) -> Iterator[Finding]:
@@ -100,7 +100,7 @@ def _last_layer(drafter: DrafterView, depth: int, target: TargetView) -> Iterato
     block = "it aborts at the first draft" if row.block else "the drafts are noise"
     known = ", ".join(sorted(row.last_layer))
     cure = f"llama.cpp {llama.BUILD} gives a {row.name} drafter the last layer's output of {known} only: {block}"
-    yield error("last-layer-tap", depth, f"{depth} layers of {target.label}", cure)
+    yield error("last-layer-tap", f"output of target layer {depth - 1}", f"{depth} layers of {target.label}", cure)
 
 
 def check_host(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:

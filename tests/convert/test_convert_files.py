@@ -186,7 +186,7 @@ def test_a_target_of_another_size_is_refused(fixtures: Path, tmp_path: Path) -> 
     assert result.exit_code == 0
     assert "WARNING: refused, but forced: hidden-size (drafter 128, target 96)" in result.stderr
     assert "fc-width (drafter 384, target 3 taps x 96 = 288)" in result.stderr
-    assert "taps-depth (drafter 2, 4, 5, target 3 layers)" in result.stderr
+    assert "taps-depth (drafter outputs of target layers 1, 3, 4, target 3 layers)" in result.stderr
     forced = open_gguf(tmp_path / "a.gguf").get("dflash_convert.forced_pair")
     assert list(forced) == ["target-depth", "hidden-size", "taps-depth", "fc-width"]
     good = run(*args[:2], fixtures / "tiny-js/target", "-o", tmp_path / "b.gguf")
