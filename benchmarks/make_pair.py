@@ -24,6 +24,7 @@ from dflash_convert.container.reader import open_gguf
 from dflash_convert.container.types import KV, TensorType, f32, string, tensor_nbytes, u32
 from dflash_convert.container.writer import Entry, GgufOutput, layout
 from dflash_convert.convert import Options, Source, prepare, write
+from dflash_convert.target import Target
 
 VOCAB, TOKEN, LAYERS = 151936, 279, 36
 QWEN3_8B = make_checkpoint.Sizes(4096, 12288, 32, 8, 128, (1, 9, 17, 25, 33), LAYERS, 151669)
@@ -108,7 +109,7 @@ def main() -> None:
     for file in given.tokenizer.iterdir():
         shutil.copyfile(file, given.out / "target" / file.name)
     (given.out / "target" / "config.json").write_text(json.dumps(target_config(sizes)), encoding="utf-8")
-    sources = Source(given.out / "drafter"), Source(given.out / "target")
+    sources = Source(given.out / "drafter"), Target.read(given.out / "target")
     conversion = prepare(*sources, Options(outtypes=("Q8_0", "Q4_0"), target_name="pair"))
     write(conversion, conversion.default_paths(given.out), force=True)
     header = open_gguf(given.out / "dflash-pair-Q4_0.gguf")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dflash_convert import __version__
 from dflash_convert.checkpoint import Checkpoint, open_checkpoint, read_config
@@ -17,9 +17,8 @@ from dflash_convert.container.writer import GgufOutput, layout
 from dflash_convert.drafter import Description, Overrides
 from dflash_convert.encode.jobs import Place, make_jobs
 from dflash_convert.encode.workers import Pool, run_jobs
-from dflash_convert.errors import ConfigError, InputError, PairingError, UsageError
+from dflash_convert.errors import InputError, PairingError, UsageError
 from dflash_convert.families.detect import describe, refuse_target
-from dflash_convert.hparams import Config
 from dflash_convert.metadata import general_keys
 from dflash_convert.naming import default_name
 from dflash_convert.notes import Note
@@ -30,6 +29,7 @@ from dflash_convert.pairing.lineage import UNCONVERTIBLE
 from dflash_convert.pairing.targets import target_directory
 from dflash_convert.pairing.view import FORCED, vocab_from_keys
 from dflash_convert.plan import FilePlan, TypeOptions, notes_of, plan_file, resolve_outtype
+from dflash_convert.target import Target
 
 if TYPE_CHECKING:
     from dflash_convert.vocab import Vocabulary
@@ -55,7 +55,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a drafter or target came from; ``path`` is local, the rest is provenance for the file."""
+    """Where a drafter came from; ``path`` is local, the rest is provenance for the file."""
 
     path: Path
     repository: str | None = None
@@ -94,16 +94,15 @@ class Written:
     seconds: float
 
 
-def prepare(drafter: Source, target: Source, options: Options) -> Conversion:
+def prepare(drafter: Source, target: Target, options: Options) -> Conversion:
     """Read config, headers and tokenizer; decide every key and tensor of every output.
 
     PairingError for a pair that `check` refuses, unless ``options.force_pair``.
     """
     refuse_target(read_config(drafter.path), drafter.name)
     checkpoint = open_checkpoint(drafter.path)
-    target_config = _target_config(target.path)
-    description = _describe(checkpoint, drafter, target, target_config, options)
-    vocabulary, findings = _pair(checkpoint, description, drafter, target, target_config, options)
+    description = _describe(checkpoint, drafter, target, options)
+    vocabulary, findings = _pair(checkpoint, description, drafter, target, options)
     general = general_keys(
         description.architecture,
         drafter.path,
@@ -115,7 +114,7 @@ def prepare(drafter: Source, target: Source, options: Options) -> Conversion:
     target_name = options.target_name or target.name
     extra = [] if options.plain else provenance_keys(drafter, target, target_name, description, vocabulary)
     if not options.plain:
-        extra += pairing_keys(checkpoint, target_config, findings)
+        extra += pairing_keys(checkpoint, target, findings)
     files = []
     for outtype in dict.fromkeys(resolve_outtype(o, description.tensors) for o in options.outtypes):
         files.append(plan_file(description, outtype, general, tokenizer, extra, options.types))
@@ -125,26 +124,21 @@ def prepare(drafter: Source, target: Source, options: Options) -> Conversion:
     )
 
 
-def _describe(
-    checkpoint: Checkpoint, drafter: Source, target: Source, config: Mapping[str, Any], options: Options
-) -> Description:
+def _describe(checkpoint: Checkpoint, drafter: Source, target: Target, options: Options) -> Description:
     """The family's reading; where that fails because of the wrong target, the error says so."""
-    overrides = replace(options.overrides, target_directory=target.path)
     try:
-        return describe(checkpoint, config, overrides)
+        return describe(checkpoint, target, options.overrides)
     except InputError as reason:
-        refused = None if options.force_pair else _earlier_cause(checkpoint, drafter, target, config, reason)
+        refused = None if options.force_pair else _earlier_cause(checkpoint, drafter, target, reason)
         if refused is not None:
             raise refused from None
         raise
 
 
-def _earlier_cause(
-    checkpoint: Checkpoint, drafter: Source, target: Source, config: Mapping[str, Any], reason: InputError
-) -> PairingError | None:
+def _earlier_cause(checkpoint: Checkpoint, drafter: Source, target: Target, reason: InputError) -> PairingError | None:
     """What speaks against the pair by config.json alone, before ``reason``, which may only follow from it."""
     try:
-        view = target_directory(target.path, config, name=target.name)
+        view = target_directory(target)
         wrong = errors_of(check(undescribed(checkpoint, str(reason)), view))
     except InputError:
         return None
@@ -156,8 +150,7 @@ def _pair(
     checkpoint: Checkpoint,
     description: Description,
     drafter: Source,
-    target: Source,
-    config: Mapping[str, Any],
+    target: Target,
     options: Options,
 ) -> tuple[Vocabulary, list[Finding]]:
     """The vocabulary to write, and what `check` finds in the pair; its errors are refused here."""
@@ -166,7 +159,7 @@ def _pair(
 
     def load(size: int) -> Vocabulary:
         return load_vocabulary(
-            target.path,
+            target.files,
             vocab_size=size,
             pre=options.pre,
             tokenizer_model=options.tokenizer_model,
@@ -175,10 +168,10 @@ def _pair(
         )
 
     check_size(description.vocab_size)
-    rows = Config(config, "target config.json").integer("vocab_size") or description.vocab_size
+    rows = target.stated.integer("vocab_size") or description.vocab_size
     vocabulary = load(rows)  # as the target counts; the drafter may be padded to another size
     vocab = vocab_from_keys(target.name, {kv.name: kv for kv in vocabulary.entries})
-    view = target_directory(target.path, config, vocab=vocab, name=target.name)
+    view = target_directory(target, vocab=vocab)
     findings = check(described(checkpoint, description), view)
     refused = None if options.force_pair else refusal(findings, drafter.name, target.name)
     if refused is not None:
@@ -187,15 +180,8 @@ def _pair(
     return vocabulary if rows == description.vocab_size else load(description.vocab_size), findings
 
 
-def _target_config(directory: Path) -> dict[str, object]:
-    try:
-        return read_config(directory)
-    except ConfigError as error:
-        raise ConfigError(f"target: {error}", tip=error.tip) from None
-
-
 def provenance_keys(
-    drafter: Source, target: Source, target_name: str, description: Description, vocabulary: Vocabulary
+    drafter: Source, target: Target, target_name: str, description: Description, vocabulary: Vocabulary
 ) -> list[KV]:
     """What the file was made from and for; same inputs give the same keys on every machine."""
     keys = [
@@ -217,9 +203,9 @@ def provenance_keys(
     return keys
 
 
-def pairing_keys(checkpoint: Checkpoint, target: Mapping[str, Any], findings: Sequence[Finding]) -> list[KV]:
+def pairing_keys(checkpoint: Checkpoint, target: Target, findings: Sequence[Finding]) -> list[KV]:
     """What the rules of a pair need that the runtime does not: the target's depth, and why a pair was forced."""
-    depth = stated_depth(checkpoint.config) or Config(target, "target config.json").integer("num_hidden_layers")
+    depth = stated_depth(checkpoint.config) or target.stated.integer("num_hidden_layers")
     keys = [] if depth is None else [u32(DEPTH, depth)]
     forced = [finding.name for finding in errors_of(findings)]
     return keys + ([array(FORCED, ValueType.STRING, list(dict.fromkeys(forced)))] if forced else [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dflash_convert import llama
@@ -70,17 +69,13 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True)
 class Overrides:
-    """What the caller says instead of config.json; None means what config.json says.
-
-    ``target_directory`` is where the target's tokenizer and weights may be looked up when the drafter refers to them.
-    """
+    """What the caller says instead of config.json; None means what config.json says."""
 
     block_size: int | None = None
     mask_token_id: int | None = None
     taps: Taps | None = None
     rope_dimension_count: int | None = None
     keep_unclaimed: bool = False
-    target_directory: Path | None = None
 
 
 class Weight(NamedTuple):

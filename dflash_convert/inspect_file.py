@@ -12,7 +12,7 @@ from dflash_convert.checkpoint import open_checkpoint, read_config
 from dflash_convert.container.keys import Keys
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import BLOCK, KV, TensorType, array_length, tensor_nbytes
-from dflash_convert.drafter import Description, Overrides, Taps
+from dflash_convert.drafter import Description, Taps
 from dflash_convert.errors import TokenizerError, UsageError
 from dflash_convert.families.detect import describe, looks_like_target
 from dflash_convert.forks.dialects import BY_ARCHITECTURE, dialect_of
@@ -22,6 +22,7 @@ from dflash_convert.pairing.drafters import drafter_gguf
 from dflash_convert.pairing.targets import target_directory
 from dflash_convert.pairing.tensors import check_tensors
 from dflash_convert.pairing.view import SPECIAL
+from dflash_convert.target import Target
 
 if TYPE_CHECKING:
     from dflash_convert.memory.plan import Model
@@ -216,15 +217,14 @@ def _runtimes(gguf: Gguf) -> list[str]:
 
 
 def _drafter(path: Path, target: Path | None, outtype: str) -> Inspection:
-    from dflash_convert.pairing.targets import config_of
+    from dflash_convert.pairing.load import open_target
     from dflash_convert.plan import notes_of
 
     if not any(path.glob("*.safetensors*")) and "dflash_config" in (raw := read_config(path)):
         return _config_only(path, raw, outtype)
     checkpoint = open_checkpoint(path)
     directory = target if target is not None and target.is_dir() else None
-    config: Mapping[str, Any] = read_config(directory) if directory else config_of(open_gguf(target)) if target else {}
-    description = describe(checkpoint, config, Overrides(target_directory=directory))
+    description = describe(checkpoint, open_target(target) if target else Target())
     values = description.values
     data = {
         "family": description.family,
@@ -311,7 +311,7 @@ def _target(path: Path, config: Mapping[str, Any]) -> Inspection:
     from dflash_convert.memory.models import target_from_config
 
     notes: list[Note] = []
-    view = target_directory(path, config, tokens=False)
+    view = target_directory(Target(config, path), tokens=False)
     vocabulary = _vocabulary(path, view.rows or 0, notes)
     names = architectures(config)
     arch = next((llama.BY_CLASS[name] for name in names if name in llama.BY_CLASS), None)

@@ -15,6 +15,7 @@ from dflash_convert.notes import Note
 from dflash_convert.output import withheld
 from dflash_convert.pairing import Finding, check, errors_of, open_pair, refusal
 from dflash_convert.pairing.finding import findings_json
+from dflash_convert.target import Target
 
 if TYPE_CHECKING:
     from dflash_convert.validation.options import Options as ValidationOptions
@@ -43,7 +44,7 @@ class Task:
     None leaves the number of workers to us; without ``proving`` the files are converted and no more."""
 
     drafter: Source
-    target: Source
+    target: Target
     options: convert.Options = field(default_factory=convert.Options)
     output: Path | None = None
     force: bool = False
@@ -180,7 +181,7 @@ def prove(file: Path, task: Task, watcher: Watcher, shown: Path | None = None) -
 
 def _check(file: Path, task: Task, proving: Proving, watcher: Watcher) -> tuple[Finding, ...]:
     wanted = proving.validation
-    target = wanted.target if wanted else task.target.path
+    target = wanted.target if wanted else task.target.files
     n_max = max(wanted.n_max, default=None) if wanted else proving.n_max
     findings = tuple(check(*open_pair(file, target), n_max))
     watcher.report("check", findings_json(findings))
@@ -194,10 +195,15 @@ def _check(file: Path, task: Task, proving: Proving, watcher: Watcher) -> tuple[
     return findings
 
 
+def _target(task: Task, proving: Proving) -> Target:
+    """With the GGUF that it is validated with."""
+    return replace(task.target, gguf=proving.validation.target) if proving.validation else task.target
+
+
 def _verify(file: Path, task: Task, proving: Proving) -> VerifyResult:
     from dflash_convert.verification.tensors import add_fidelity, add_round_trip, verify
 
-    options, drafter, target = task.options, task.drafter.path, task.target.path
+    options, drafter, target = task.options, task.drafter.path, _target(task, proving)
     found = verify(
         file,
         drafter,
@@ -208,7 +214,4 @@ def _verify(file: Path, task: Task, proving: Proving) -> VerifyResult:
         threads=task.threads,
     )
     found = add_round_trip(found, target)
-    if not proving.fidelity:
-        return found
-    weights = proving.validation.target if proving.validation else None
-    return add_fidelity(found, drafter, target, weights, overrides=options.overrides)
+    return add_fidelity(found, drafter, target, overrides=options.overrides) if proving.fidelity else found

@@ -60,6 +60,7 @@ def reader() -> Callable[[bytes], object]:
     from dflash_convert.families.detect import describe
     from dflash_convert.jsonfile import parse_json, read_json
     from dflash_convert.plan import TypeOptions, plan_file
+    from dflash_convert.target import Target
 
     root = scratch()
     cases: list[tuple[Checkpoint, dict[str, Any]]] = []
@@ -76,7 +77,7 @@ def reader() -> Callable[[bytes], object]:
         if data[0] % 4 == 1:
             target = changed(target, data[2:])
             config = checkpoint.config
-        found = describe(Checkpoint(checkpoint.directory, config, checkpoint.tensors), target)
+        found = describe(Checkpoint(checkpoint.directory, config, checkpoint.tensors), Target(target))
         plan = plan_file(found, "Q8_0", (), (), (), TypeOptions())
         layout(plan.keys, plan.entries)
 

@@ -38,20 +38,23 @@ def command(given: CheckGiven) -> None:
     """
     from dflash_convert.pairing import check, open_pair, refusal
     from dflash_convert.pairing.finding import findings_json
+    from dflash_convert.pairing.load import open_target
+    from dflash_convert.target import Target
 
     drafter, _ = _resolve("drafter", given)
-    target, name = _resolve("target", given)
-    findings = check(*open_pair(drafter, target, target_name=name), given.n_max)
+    place, name = _resolve("target", given)
+    target = Target.read(place, name) if name else open_target(place)
+    findings = check(*open_pair(drafter, target), given.n_max)
     if given.as_json:
         click.echo(json.dumps(findings_json(findings), indent=1))
     else:
         _table(findings)
-    refused = refusal(findings, drafter.name, name or target.name)
+    refused = refusal(findings, drafter.name, name or place.name)
     if refused is not None:
         raise refused
     if not given.as_json:
         warned = f", {len(findings)} warning{'s' if len(findings) > 1 else ''}" if findings else ""
-        given.say(f"{drafter.name} fits {name or target.name}{warned}")
+        given.say(f"{drafter.name} fits {name or place.name}{warned}")
 
 
 def _resolve(role: str, given: CheckGiven) -> tuple[Path, str | None]:

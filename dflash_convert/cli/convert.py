@@ -22,9 +22,7 @@ from dflash_convert.errors import UsageError
 from dflash_convert.text import one_line
 
 if TYPE_CHECKING:
-    from dflash_convert.convert import Source
     from dflash_convert.drafter import Overrides
-    from dflash_convert.hub import Resolved
     from dflash_convert.pipeline import Made, Prepared, Proving, Task
     from dflash_convert.plan import TypeOptions
 
@@ -108,15 +106,17 @@ def command(given: ConvertGiven) -> None:
 
 def task_of(given: ConvertGiven) -> Task:
     """What is to be done; Hub ids are fetched, and what is derived on the way is shown."""
-    from dflash_convert import convert
+    from dflash_convert import convert, hub
     from dflash_convert.pipeline import Task
+    from dflash_convert.target import Target
     from dflash_convert.vocab.twin import find_tokenizer_model
 
     _check_options(given)
-    drafter, _ = _resolve("drafter", given.drafter, given)
-    target, found = _resolve("target", str(given.target), given)
-    tokenizer_model, notes = find_tokenizer_model(found, given.tokenizer_model)
-    given.show_notes(notes)
+    drafter = hub.resolve_drafter(given.drafter, progress=given.progress, accept=_not_a_target)
+    given.show_notes(drafter.notes)
+    target = hub.resolve_target(str(given.target), progress=given.progress)
+    tokenizer_model, notes = find_tokenizer_model(target, given.tokenizer_model)
+    given.show_notes((*target.notes, *notes))
     options = convert.Options(
         outtypes=given.outtypes,
         types=given.types,
@@ -128,7 +128,9 @@ def task_of(given: ConvertGiven) -> Task:
         overrides=given.overrides,
         force_pair=given.force_pair,
     )
-    return Task(drafter, target, options, given.output, given.force, given.threads, _proving(given))
+    source = convert.Source(drafter.path, drafter.name if drafter.repo else None, drafter.revision)
+    read = Target.read(target.path, target.name if target.repo else None, target.revision)
+    return Task(source, read, options, given.output, given.force, given.threads, _proving(given))
 
 
 def _check_options(given: ConvertGiven) -> None:
@@ -158,19 +160,6 @@ def _proving(given: ConvertGiven) -> Proving | None:
     n_max = parse_n_max(given.n_max) if given.n_max else ()
     wanted = Options(Path(), given.validate, prompts=given.prompts, n_max=n_max, quick=given.quick)
     return Proving(wanted, keep_failed=given.keep_failed)
-
-
-def _resolve(role: str, spec: str, given: Given) -> tuple[Source, Resolved]:
-    """A directory or Hub id as a local source; what was fetched is said."""
-    from dflash_convert import hub
-    from dflash_convert.convert import Source
-
-    if role == "drafter":
-        found = hub.resolve_drafter(spec, progress=given.progress, accept=_not_a_target)
-    else:
-        found = hub.resolve_target(spec, progress=given.progress)
-    given.show_notes(found.notes)
-    return Source(found.path, found.name if found.repo else None, found.revision), found
 
 
 def _not_a_target(directory: Path) -> None:

@@ -64,30 +64,32 @@ def command(given: VerifyGiven) -> None:
 
     from dflash_convert import hub
     from dflash_convert.errors import UsageError
+    from dflash_convert.target import Target
     from dflash_convert.verification.tensors import add_fidelity, add_round_trip, verify
 
     if given.target_gguf and not (given.fidelity and given.target) and not _has_head(given.gguf):
         raise UsageError("--target-gguf works with --fidelity and --target-model-dir: its tokenizer reads the prompts")
     show = given.progress
     source = hub.resolve_drafter(given.drafter, progress=show).path
-    target_path = hub.resolve_target(given.target, progress=show).path if given.target else None
+    target = Target(gguf=given.target_gguf)
+    if given.target:
+        target = Target.read(hub.resolve_target(given.target, progress=show).path, gguf=given.target_gguf)
     with tqdm(unit=" weights", unit_scale=True, disable=not show, desc="comparing") as bar:
         result = verify(
             given.gguf,
             source,
-            target_path,
+            target,
             overrides=given.overrides,
             tokenizer_model=given.tokenizer_model,
             pre=given.pre,
-            target_weights=given.target_gguf,
             threads=given.threads,
             begin=bar.reset,
             progress=bar.update,
         )
-    if target_path:
-        result = add_round_trip(result, target_path)
+    if target.directory:
+        result = add_round_trip(result, target)
     if given.fidelity:
-        result = add_fidelity(result, source, target_path, given.target_gguf, overrides=given.overrides)
+        result = add_fidelity(result, source, target, overrides=given.overrides)
     if given.manifest:
         from dflash_convert.release.manifest import listed_problems
 

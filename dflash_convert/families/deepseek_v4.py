@@ -23,6 +23,7 @@ from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaime
 from dflash_convert.hparams import Config, architectures, read_rope
 from dflash_convert.llama import MAX_LAYERS
 from dflash_convert.notes import Note
+from dflash_convert.target import Target
 
 ARCHITECTURES: tuple[str, ...] = ("DeepseekV4DSparkModel",)
 EMBEDDED = "DeepseekV4ForCausalLM"  # with the drafter's fields: the stages lie beside the target's own tensors
@@ -104,9 +105,9 @@ def matches(config: Config) -> bool:
     return EMBEDDED in architectures(config.raw) and config.raw.get("dspark_target_layer_ids") is not None
 
 
-def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overrides) -> Description:
+def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> Description:
     """Read the stages of a DeepSeek-V4 checkpoint; ``target`` is the target's config.json."""
-    config, target_config = _with_contract(checkpoint.config, overrides), Config(target, "target config.json")
+    config, target_config = _with_contract(checkpoint.config, overrides), target.stated
     notes: list[Note] = []
     weights, skipped = _weights(checkpoint.tensors)
     stages = _stages(weights)
@@ -115,7 +116,7 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
     fused = [weight._replace(name="fc.weight") for weight in weights if weight.name == "main_proj.weight"]
     taps = spellings.read_taps(config, target_config, fused, dims["H"], overrides, notes)
     block = spellings.read_block(config, overrides)
-    mask = spellings.read_mask(config, target_config, dims["V"], overrides, notes)
+    mask = spellings.read_mask(config, target, dims["V"], overrides, notes)
     rank = next((w.shape[-1] for w in weights if w.name == "markov_head.markov_w1.weight" and w.shape), 0)
     dims |= {"T": len(taps) * dims["H"], "R": rank, "M": dims["H"] + rank}
     mapped = _tensors(weights, dims, overrides)

@@ -14,6 +14,7 @@ from dflash_convert.families.common import plain_weights
 from dflash_convert.hparams import Config, architectures
 from dflash_convert.llama import DFLASH
 from dflash_convert.notes import Note
+from dflash_convert.target import Target
 
 
 class Family(Protocol):
@@ -21,7 +22,7 @@ class Family(Protocol):
 
     ARCHITECTURES: tuple[str, ...]
 
-    def describe(self, checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overrides) -> Description: ...
+    def describe(self, checkpoint: Checkpoint, target: Target, overrides: Overrides) -> Description: ...
 
 
 FAMILIES: tuple[Family, ...] = (dflash, gemma4_dspark, deepseek_v4, eagle3, gemma4_assistant)
@@ -34,10 +35,10 @@ def known() -> tuple[str, ...]:
     return tuple(name for family in FAMILIES for name in family.ARCHITECTURES)
 
 
-def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overrides | None = None) -> Description:
+def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides | None = None) -> Description:
     """Find the family and let it read the checkpoint; FamilyError when none fits.
 
-    ``target`` is the target's config.json, ``overrides`` what the caller says instead of the drafter's.
+    ``overrides`` is what the caller says instead of the drafter's.
     """
     overrides = overrides or Overrides()
     refuse_target(checkpoint.config, checkpoint.directory.name)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from dflash_convert import tensors
 from dflash_convert.checkpoint import Checkpoint
@@ -15,6 +14,7 @@ from dflash_convert.families.backbone import ARCH, Sizes
 from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require, rules
 from dflash_convert.hparams import Config, Rope, architectures, read_rope
 from dflash_convert.notes import Note
+from dflash_convert.target import Target
 
 CONVOLUTION = rules(
     tensors.SELECTOR,
@@ -40,9 +40,9 @@ GEMMA_NORM = ("dflash_config.use_gemma_norm", "use_gemma_norm")
 INTERLEAVED = ("dflash_config.rope_is_neox_style", "rope_is_neox_style", "dflash_config.is_neox_style", "is_neox_style")
 
 
-def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overrides) -> Description:
+def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> Description:
     """Read a DFlash, DFlash2 or DSpark checkpoint; ``target`` is the target's config.json."""
-    config, target_config = Config(checkpoint.config), Config(target, "target config.json")
+    config, target_config = Config(checkpoint.config), target.stated
     notes: list[Note] = []
     loaded = quantized.logical_weights(checkpoint, notes)
     weights = spellings.canonical(loaded.weights)
@@ -52,7 +52,7 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
     notes += rope_notes
     taps = spellings.read_taps(config, target_config, weights, sizes.hidden, overrides, notes)
     block = spellings.read_block(config, overrides)
-    mask = spellings.read_mask(config, target_config, sizes.vocab, overrides, notes)
+    mask = spellings.read_mask(config, target, sizes.vocab, overrides, notes)
     named = is_spark_name(config)
     markov = dspark.has_markov(weights)
     anchor = spellings.read_anchor(config, block, named or markov, notes)
@@ -61,7 +61,7 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
     second = _second(config, weights)
     mapped = _tensors(config, weights, sizes, len(taps), spark, second, overrides)
     plans = [*(dspark.zero_head(sizes, notes) if zero else []), *mapped.plans]
-    plans = mask_embedding.patch(checkpoint, config, target_config, sizes, mask, plans, overrides, notes)
+    plans = mask_embedding.patch(checkpoint, config, target, sizes, mask, plans, notes)
     plans = backbone.rope_factors(rope, sizes.head_dim) + plans
     _note_head(config, plans, sizes, notes)
     count, sections = _rotary(config, rope, sizes, target_config, spark, overrides, notes)

@@ -21,6 +21,7 @@ from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaime
 from dflash_convert.hparams import Config, read_rope
 from dflash_convert.llama import EAGLE3
 from dflash_convert.notes import Note
+from dflash_convert.target import Target
 
 ARCH = EAGLE3.name
 ARCHITECTURES: tuple[str, ...] = (
@@ -72,9 +73,9 @@ def looks_like(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> bool:
     )
 
 
-def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overrides) -> Description:
+def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> Description:
     """Read an EAGLE-3 head; ``target`` is the target's config.json, whose depth gives taps that are not stated."""
-    config, target_config = Config(checkpoint.config), Config(target, "target config.json")
+    config, target_config = Config(checkpoint.config), target.stated
     notes: list[Note] = []
     loaded = quantized.logical_weights(checkpoint, notes)
     weights = [weight._replace(name=_canonical(weight.name)) for weight in loaded.weights]

@@ -6,9 +6,7 @@ their order are those of llama.cpp's Gemma route; the loader is src/models/gemma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +20,7 @@ from dflash_convert.families.common import plan_tensors, refuse_unclaimed, requi
 from dflash_convert.hparams import Config
 from dflash_convert.llama import GEMMA4_ASSISTANT
 from dflash_convert.notes import Note
+from dflash_convert.target import Target
 
 ARCH = GEMMA4_ASSISTANT.name
 ARCHITECTURES: tuple[str, ...] = ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM")
@@ -76,9 +75,9 @@ class Shape:
         return self.ffn * 2 if layer >= self.wide_from else self.ffn
 
 
-def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overrides) -> Description:
+def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> Description:
     """Read an assistant; ``target`` is the target's config.json, whose width must be the assistant's backbone."""
-    config, target_config = Config(checkpoint.config), Config(target, "target config.json")
+    config, target_config = Config(checkpoint.config), target.stated
     notes: list[Note] = []
     loaded = quantized.logical_weights(checkpoint, notes)
     shape, shared = _shape(config)

@@ -20,6 +20,7 @@ from dflash_convert.families.backbone import ARCH, BACKBONE, Sizes
 from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require, rules
 from dflash_convert.hparams import Config, Rope, read_rope
 from dflash_convert.notes import Note
+from dflash_convert.target import Target
 
 ARCHITECTURES: tuple[str, ...] = ("Gemma4DSparkModel",)
 GELU = "gelu_pytorch_tanh"
@@ -49,9 +50,9 @@ UNCLAIMED = (
 )
 
 
-def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overrides) -> Description:
+def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> Description:
     """Read a Gemma-4 DSpark checkpoint; ``target`` is the target's config.json."""
-    config, target_config = _with_global_heads(checkpoint.config), Config(target, "target config.json")
+    config, target_config = _with_global_heads(checkpoint.config), target.stated
     notes: list[Note] = []
     loaded = quantized.logical_weights(checkpoint, notes)
     weights = spellings.canonical(loaded.weights)
@@ -60,7 +61,7 @@ def describe(checkpoint: Checkpoint, target: Mapping[str, Any], overrides: Overr
     rope = _rope(config, notes)
     taps = spellings.read_taps(config, target_config, weights, sizes.hidden, overrides, notes)
     block = spellings.read_block(config, overrides)
-    mask = spellings.read_mask(config, target_config, sizes.vocab, overrides, notes)
+    mask = spellings.read_mask(config, target, sizes.vocab, overrides, notes)
     anchor = spellings.read_anchor(config, block, True, notes)
     zero = anchor and dspark.lacks_markov(config, weights)
     spark = zero or dspark.has_markov(weights)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dflash_convert.checkpoint import Checkpoint, SourceTensor, open_checkpoint
-from dflash_convert.drafter import Overrides, TensorPlan
+from dflash_convert.drafter import TensorPlan
 from dflash_convert.errors import CheckpointError, ConfigError
 from dflash_convert.families.backbone import Sizes
 from dflash_convert.hparams import Config
 from dflash_convert.notes import Note
 from dflash_convert.tables import find_table
+from dflash_convert.target import Target
 from dflash_convert.torchfile import read_mask_embedding
 
 FILE = "mask_embedding.pt"
@@ -20,11 +21,10 @@ FILE = "mask_embedding.pt"
 def patch(
     checkpoint: Checkpoint,
     config: Config,
-    target: Config,
+    target: Target,
     sizes: Sizes,
     mask: int,
     plans: Sequence[TensorPlan],
-    overrides: Overrides,
     notes: list[Note],
 ) -> list[TensorPlan]:
     """Replace the mask row of token_embd, which then comes from the drafter or from the target's weights.
@@ -43,12 +43,12 @@ def patch(
     own = {plan.name: plan for plan in plans}
     added = []
     if "output.weight" not in own:
-        tied = target.boolean("tie_word_embeddings") is True
-        head = _target_tensor(overrides.target_directory, "embed_tokens.weight" if tied else "lm_head.weight")
+        tied = target.stated.boolean("tie_word_embeddings") is True
+        head = _target_tensor(target.directory, "embed_tokens.weight" if tied else "lm_head.weight")
         added.append(TensorPlan("output.weight", _table(head, sizes), (head,)))
     table = own["token_embd.weight"].sources[0] if "token_embd.weight" in own else None
     if table is None:
-        table = _target_tensor(overrides.target_directory, "embed_tokens.weight")
+        table = _target_tensor(target.directory, "embed_tokens.weight")
     plan = TensorPlan(
         "token_embd.weight", _table(table, sizes), (table,), transform="patch_row", argument=mask, constant=vector
     )

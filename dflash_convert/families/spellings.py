@@ -16,6 +16,7 @@ from dflash_convert.errors import ConfigError, FamilyError
 from dflash_convert.families.tokens import token_id
 from dflash_convert.hparams import Config
 from dflash_convert.notes import Note
+from dflash_convert.target import Target
 
 RENAMED = (
     (re.compile(r"^model\."), ""),
@@ -69,7 +70,7 @@ def read_block(config: Config, overrides: Overrides) -> int:
     return config.need(block, "block_size", tip="--block-size N gives it; the reference converter would take 16")
 
 
-def read_mask(config: Config, target: Config, vocab: int, overrides: Overrides, notes: list[Note]) -> int:
+def read_mask(config: Config, target: Target, vocab: int, overrides: Overrides, notes: list[Note]) -> int:
     """The mask token's id: a number nested or at the top, else a string that the target's tokenizer knows."""
     mask = overrides.mask_token_id
     if mask is None:
@@ -77,7 +78,7 @@ def read_mask(config: Config, target: Config, vocab: int, overrides: Overrides, 
     if mask is None:
         text = config.text("dflash_config.mask_token", "mask_token")
         if text is not None:
-            mask = token_id(overrides.target_directory, text)
+            mask = token_id(target.directory, text)
             if mask is None:
                 raise ConfigError(
                     f"{config.file}: mask_token is {text!r}, which the target's tokenizer does not name",
@@ -89,7 +90,7 @@ def read_mask(config: Config, target: Config, vocab: int, overrides: Overrides, 
         where = f"{config.file}: mask_token_id" if overrides.mask_token_id is None else "--mask-token-id"
         raise ConfigError(f"{where} {mask} is outside the vocabulary of {vocab}")
     for field in ("eos_token_id", "pad_token_id"):
-        value = target.fields.get(field)
+        value = target.stated.fields.get(field)
         if mask in (value if isinstance(value, list) else [value]):
             notes.append(Note("warning", f"mask token {mask} is the target's {field}: an exporter's fallback?"))
     return mask

@@ -27,6 +27,7 @@ from dflash_convert.forward.hyper import DrafterHyper, TargetHyper, drafter_hype
 from dflash_convert.forward.ops import Rope
 from dflash_convert.forward.target import Target
 from dflash_convert.hparams import Config, architectures
+from dflash_convert.target import Target as TargetSource
 from dflash_convert.tensors import FUSION
 
 Array = NDArray[Any]
@@ -123,14 +124,14 @@ def target_from_gguf(path: str | Path, *, half_cache: bool = False, budget: int 
 
 def drafter_from_checkpoint(
     directory: str | Path,
-    target_config: Mapping[str, Any],
+    target: TargetSource,
     overrides: Overrides | None = None,
     *,
     budget: int = DEFAULT_BUDGET,
 ) -> DrafterSource:
-    """A drafter's checkpoint; ``target_config`` is the target's config.json, ``overrides`` as for a conversion."""
+    """A drafter's checkpoint; ``overrides`` as for a conversion."""
     checkpoint = open_checkpoint(Path(directory))
-    return drafter_from_description(describe(checkpoint, target_config, overrides), checkpoint.directory.name, budget)
+    return drafter_from_description(describe(checkpoint, target, overrides), checkpoint.directory.name, budget)
 
 
 def drafter_from_description(

@@ -18,6 +18,7 @@ from dflash_convert.families.spellings import proposed_target
 from dflash_convert.hparams import Config, architectures
 from dflash_convert.metadata import read_card
 from dflash_convert.pairing.view import DrafterView, Vocab, vocab_from_keys
+from dflash_convert.target import Target
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,16 +62,11 @@ def _file_map(gguf: Gguf) -> NDArray[np.int64] | None:
     return gguf.data("d2t").reshape(-1).view("<i8")
 
 
-def drafter_directory(
-    path: Path, target: Mapping[str, Any], target_directory: Path | None = None, overrides: Overrides | None = None
-) -> DrafterView:
+def drafter_directory(path: Path, target: Target, overrides: Overrides | None = None) -> DrafterView:
     """A checkpoint as it would be converted; what stops the conversion becomes ``problem``."""
-    from dataclasses import replace
-
     checkpoint = open_checkpoint(path)
-    chosen = replace(overrides or Overrides(), target_directory=target_directory)
     try:
-        description = describe(checkpoint, target, chosen)
+        description = describe(checkpoint, target, overrides)
     except InputError as reason:
         return undescribed(checkpoint, str(reason))
     return described(checkpoint, description)

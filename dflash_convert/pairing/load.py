@@ -10,12 +10,13 @@ from dflash_convert.drafter import Overrides
 from dflash_convert.errors import UsageError
 from dflash_convert.families.detect import refuse_target
 from dflash_convert.pairing.drafters import drafter_directory, drafter_gguf
-from dflash_convert.pairing.targets import config_of, target_directory, target_gguf
+from dflash_convert.pairing.targets import target_directory, target_gguf, target_of
 from dflash_convert.pairing.view import DrafterView, TargetView
+from dflash_convert.target import Target
 
 
 def open_pair(
-    drafter: Path, target: Path, *, overrides: Overrides | None = None, target_name: str | None = None
+    drafter: Path, target: Path | Target, *, overrides: Overrides | None = None
 ) -> tuple[DrafterView, TargetView]:
     """Both sides, a drafter's directory as it would be converted (with ``overrides``) for that target.
 
@@ -23,15 +24,17 @@ def open_pair(
     """
     if drafter.is_dir():
         refuse_target(read_config(drafter), drafter.name, "dflash-convert check DRAFTER TARGET")
-    if target.is_dir():
-        config = read_config(target)
-        view = target_directory(target, config, name=target_name)
-    else:
-        gguf = open_gguf(_file(target))
-        config, view = config_of(gguf), target_gguf(gguf)
+    if isinstance(target, Path):
+        target = open_target(target)
+    view = target_directory(target) if target.gguf is None else target_gguf(open_gguf(target.gguf))
     if not drafter.is_dir():
         return drafter_gguf(open_gguf(_file(drafter))), view
-    return drafter_directory(drafter, config, target if target.is_dir() else None, overrides), view
+    return drafter_directory(drafter, target, overrides), view
+
+
+def open_target(path: Path) -> Target:
+    """A target's directory or GGUF."""
+    return Target.read(path) if path.is_dir() else target_of(open_gguf(_file(path)))
 
 
 def _file(path: Path) -> Path:

@@ -11,6 +11,7 @@ from dflash_convert.container.keys import Keys, keys_of
 from dflash_convert.container.reader import Gguf
 from dflash_convert.hparams import Config, architectures
 from dflash_convert.pairing.view import MAX_BASES, TargetView, Vocab, vocab_from_keys
+from dflash_convert.target import Target
 
 
 def target_gguf(gguf: Gguf) -> TargetView:
@@ -54,8 +55,8 @@ def _names(keys: Keys) -> tuple[str, ...]:
     return tuple(name for name in found if name)
 
 
-def config_of(gguf: Gguf) -> dict[str, Any]:
-    """The few fields of a target's config.json that a drafter's conversion asks for, from its GGUF."""
+def target_of(gguf: Gguf) -> Target:
+    """A target by its GGUF alone, with the few fields of a config.json that a drafter's conversion asks for."""
     view = target_gguf(gguf)
     arch = gguf.architecture
     class_name = llama.class_of(arch) or arch
@@ -64,19 +65,17 @@ def config_of(gguf: Gguf) -> dict[str, Any]:
     config["num_hidden_layers"] = view.layers
     if view.mrope:
         config["rope_parameters"] = {"mrope_section": list(gguf.get(f"{arch}.rope.dimension_sections"))}
-    return {name: value for name, value in config.items() if value is not None}
+    return Target({name: value for name, value in config.items() if value is not None}, gguf=gguf.path)
 
 
-def target_directory(
-    path: Path, raw: Mapping[str, Any], *, tokens: bool = True, vocab: Vocab | None = None, name: str | None = None
-) -> TargetView:
+def target_directory(target: Target, *, tokens: bool = True, vocab: Vocab | None = None) -> TargetView:
     """Facts from config.json and, with ``tokens``, the tokenizer's files and any weights.
 
-    ``vocab`` is the vocabulary when it was read already; ``name`` what the target is called where its directory's
-    name does not tell (a Hub repository).
+    ``vocab`` is the vocabulary when it was read already.
     """
     from dflash_convert.pairing.weights import target_tables
 
+    path, raw = target.files, target.config
     config = Config(raw, f"{path.name}/config.json")
     classes = architectures(raw)
     known = next((llama.BY_CLASS[each] for each in classes if each in llama.BY_CLASS), None)
@@ -96,7 +95,7 @@ def target_directory(
         rope_bases=_rope_bases(config, rope),
         mrope="mrope_section" in rope,
         embedding_scale=_scale(known or (classes[0] if classes else ""), hidden, None),
-        names=tuple(dict.fromkeys(filter(None, (name or path.resolve().name, config.text("_name_or_path"))))),
+        names=tuple(dict.fromkeys(filter(None, (target.name, config.text("_name_or_path"))))),
         context=config.integer("max_position_embeddings"),
         tables=target_tables(path) if tokens else None,
     )

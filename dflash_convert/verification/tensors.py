@@ -27,11 +27,12 @@ from dflash_convert.pairing.drafters import drafter_gguf
 from dflash_convert.pairing.finding import findings_json
 from dflash_convert.pairing.targets import target_directory
 from dflash_convert.plan import base_type
+from dflash_convert.target import Target
 from dflash_convert.verification.keys import compare_encoding, compare_keys, compare_provenance
 
 if TYPE_CHECKING:
+    from dflash_convert.forward import target as forward_target
     from dflash_convert.forward.fidelity import Fidelity
-    from dflash_convert.forward.target import Target
     from dflash_convert.processes import Workers
     from dflash_convert.verification.compare import Outcome
     from dflash_convert.verification.figures import Figures
@@ -117,44 +118,43 @@ class VerifyResult:
 def verify(
     path: Path,
     drafter: Path,
-    target: Path | None = None,
+    target: Target | None = None,
     *,
     overrides: Overrides | None = None,
     tokenizer_model: Path | None = None,
     pre: str | None = None,
-    target_weights: Path | None = None,
     threads: int | None = None,
     begin: Callable[[int], None] = lambda _: None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> VerifyResult:
-    """Compare the GGUF at ``path`` with the checkpoint in ``drafter`` and the tokenizer in ``target``.
+    """Compare the GGUF at ``path`` with the checkpoint in ``drafter`` and the tokenizer of ``target``.
 
-    Without ``target`` the vocabulary and the keys derived from it are not judged, and a note says so.
-    ``overrides``, ``tokenizer_model`` and ``pre`` are those of the conversion; ``target_weights`` is the GGUF that a
-    head of the drafter's own was copied from (without it, the weights in ``target`` are used); ``threads`` worker
-    processes share the tensors (None: all cores, and none for a small file). ``begin`` receives the elements there
-    are to compare, ``progress`` those compared. InputError for what cannot be read; all differences are in the result.
+    Without the target's directory the vocabulary and the keys derived from it are not judged, and a note says so.
+    ``overrides``, ``tokenizer_model`` and ``pre`` are those of the conversion; a head of the drafter's own is compared
+    with the rows of the target's GGUF, or of the weights in its directory; ``threads`` worker processes share the
+    tensors (None: all cores, and none for a small file). ``begin`` receives the elements there are to compare,
+    ``progress`` those compared. InputError for what cannot be read; all differences are in the result.
     """
     from dflash_convert.encode.workers import pool_size
     from dflash_convert.processes import Workers
 
+    target = target or Target()
     gguf = open_gguf(path)
     count = pool_size(threads, sum(info.rows * info.shape[-1] for info in gguf.tensors.values()))
     with Workers("verification.worker", count) as workers:  # they start while the tokenizer is read
         checkpoint = open_checkpoint(drafter)
-        chosen = dataclasses.replace(overrides or Overrides(), target_directory=target)
-        description = describe(checkpoint, read_config(target) if target else {}, chosen)
-        keys = compare_keys(gguf, description, target, tokenizer_model, pre)
+        description = describe(checkpoint, target, overrides)
+        keys = compare_keys(gguf, description, target.directory, tokenizer_model, pre)
         notes: list[Note] = []
         unknown: frozenset[str] = frozenset()
         if has_head(gguf):
-            description, unknown, notes = with_head(description, gguf, target_weights or target)
+            description, unknown, notes = with_head(description, gguf, target.gguf or target.directory)
         begin(sum(math.prod(plan.shape) for plan in description.tensors if plan.name in gguf.tensors))
         reports, differences = compare_tensors(gguf, description, progress, workers if count else None, unknown)
     view = drafter_gguf(gguf)
     encoding = compare_encoding(view, notes)
-    found = (*keys.differences, *encoding, *compare_provenance(gguf, drafter, target), *differences)
-    pair = check(view, target_directory(target, read_config(target)) if target else None)
+    found = (*keys.differences, *encoding, *compare_provenance(gguf, drafter, target.directory), *differences)
+    pair = check(view, target_directory(target) if target.directory else None)
     return VerifyResult(path, tuple(reports), keys.checked, found, (*keys.notes, *notes), findings=tuple(pair))
 
 
@@ -269,7 +269,7 @@ def _problem(kind: TensorType, figures: Figures, *, equal: bool, lossless: bool)
     return None
 
 
-def add_round_trip(result: VerifyResult, target: Path) -> VerifyResult:
+def add_round_trip(result: VerifyResult, target: Target) -> VerifyResult:
     """The file's vocabulary in the embedded engine against the target's own tokenizer library, on probe texts.
 
     Ids that differ are differences, unless a known limit of llama.cpp explains them; without an engine a note
@@ -285,7 +285,7 @@ def add_round_trip(result: VerifyResult, target: Path) -> VerifyResult:
         return dataclasses.replace(result, notes=(*result.notes, note))
     texts = probe_texts(PROBES)
     try:
-        found = round_trip(result.path, target, texts, engine)
+        found = round_trip(result.path, target.files, texts, engine)
     except EngineError as error:
         note = Note("warning", f"the vocabulary was not tried in llama.cpp: {error}")
         return dataclasses.replace(result, notes=(*result.notes, note))
@@ -298,38 +298,32 @@ def add_round_trip(result: VerifyResult, target: Path) -> VerifyResult:
 
 
 def add_fidelity(
-    result: VerifyResult,
-    drafter: Path,
-    target: Path | None,
-    target_gguf: Path | None = None,
-    *,
-    overrides: Overrides | None = None,
+    result: VerifyResult, drafter: Path, target: Target, *, overrides: Overrides | None = None
 ) -> VerifyResult:
     """The same contexts through checkpoint and GGUF in the numpy forward; hidden states and logits compared.
 
     ``overrides`` are those of the conversion, so that the source is read as it was.
 
-    With a small Qwen3-type target whose weights are at hand (in ``target`` or ``target_gguf``) the context is
+    With a small Qwen3-type target whose weights are at hand (its GGUF, or in its directory) the context is
     that target's own greedy text, and drafts are compared too; else it is noise, and a note says why.
     """
     from dflash_convert.forward.fidelity import fidelity, random_contexts, real_contexts
     from dflash_convert.forward.load import drafter_from_checkpoint, drafter_from_gguf
 
-    chosen = dataclasses.replace(overrides or Overrides(), target_directory=target)
-    source = drafter_from_checkpoint(drafter, read_config(target) if target else {}, chosen)
+    source = drafter_from_checkpoint(drafter, target, overrides)
     encoded = {result.path.name: drafter_from_gguf(result.path)}
-    model, why = _small_target(target, target_gguf)
-    if model is None or target is None:
+    model, why = _small_target(target.directory, target.gguf)
+    if model is None or target.directory is None:
         note = Note("info", f"fidelity compares no drafts: {why}")
         result = dataclasses.replace(result, notes=(*result.notes, note))
         tokens = array_length(open_gguf(result.path).get("tokenizer.ggml.tokens"))
         found = fidelity(source, encoded, random_contexts(source.hyper, tokens or source.hyper.mask_token + 1))
     else:
-        found = fidelity(source, encoded, real_contexts(model, _prompts(target)), target=model)
+        found = fidelity(source, encoded, real_contexts(model, _prompts(target.directory)), target=model)
     return dataclasses.replace(result, fidelity=found, notes=(*result.notes, *found.notes))
 
 
-def _small_target(directory: Path | None, gguf: Path | None) -> tuple[Target | None, str]:
+def _small_target(directory: Path | None, gguf: Path | None) -> tuple[forward_target.Target | None, str]:
     """The target's forward when it is of the type that is modelled and small enough for numpy, else why not."""
     from dflash_convert.forward.hyper import TARGET
     from dflash_convert.forward.load import target_from_checkpoint, target_from_gguf

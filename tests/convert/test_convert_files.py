@@ -20,11 +20,12 @@ from dflash_convert.convert import Options, Source
 from dflash_convert.encode.workers import Pool
 from dflash_convert.errors import CheckpointError, ConfigError, OutputError, PairingError, UsageError
 from dflash_convert.plan import TypeOptions
+from dflash_convert.target import Target
 
 
 @pytest.fixture
 def pair(fixtures: Path) -> tuple[Source, Source]:
-    return Source(fixtures / "tiny-js" / "drafter"), Source(fixtures / "tiny-js" / "target")
+    return Source(fixtures / "tiny-js" / "drafter"), Target.read(fixtures / "tiny-js" / "target")
 
 
 def run(*args: str | Path) -> Result:

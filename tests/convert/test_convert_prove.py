@@ -18,6 +18,7 @@ from dflash_convert.convert import Options, Source
 from dflash_convert.drafter import Overrides
 from dflash_convert.errors import OutputError, PairingError, ValidationError, VerificationError
 from dflash_convert.pipeline import Proving, Task, Watcher, run
+from dflash_convert.target import Target
 
 PAIR = Path(__file__).resolve().parents[2] / "fixtures" / "tiny-js"
 
@@ -130,7 +131,7 @@ def test_without_a_target_gguf_the_pair_is_checked_and_verified(tmp_path: Path) 
         def report(self, step: str, document: dict[str, object]) -> None:
             self.reports.append(step)
 
-    task = Task(Source(PAIR / "drafter"), Source(PAIR / "target"), output=tmp_path / "x.gguf", proving=Proving())
+    task = Task(Source(PAIR / "drafter"), Target.read(PAIR / "target"), output=tmp_path / "x.gguf", proving=Proving())
     seen = Seen()
     result = run(task, seen)
     (made,) = result.files
@@ -154,14 +155,14 @@ def test_what_the_caller_overruled_holds_for_the_fidelity_too(tmp_path: Path) ->
     (drafter / "config.json").write_text(json.dumps(config))
     overrides = Overrides(block_size=6)
     proving = Proving(fidelity=True)
-    source, target = Source(drafter), Source(PAIR / "target")
+    source, target = Source(drafter), Target.read(PAIR / "target")
     task = Task(source, target, Options(overrides=overrides), tmp_path / "x.gguf", proving=proving)
     (made,) = run(task).files
     assert made.proof is not None
     assert made.proof.verified.fidelity is not None
-    assert made.proof.verified.fidelity.rows[0].agreement == 1
+    assert made.proof.verified.fidelity.rows[0].cosine == pytest.approx(1)
     base = ["verify", str(tmp_path / "x.gguf"), str(drafter), "--target-model-dir", str(PAIR / "target"), "--fidelity"]
     done = CliRunner().invoke(cli, [*base, "--block-size", "6", "--json"], catch_exceptions=False)
     assert done.exit_code == 0
-    assert json.loads(done.stdout)["fidelity"]["rows"][0]["agreement"] == 1
+    assert json.loads(done.stdout)["fidelity"]["rows"][0]["cosine"] == pytest.approx(1)
     assert CliRunner().invoke(cli, base).exit_code != 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,10 @@ import pytest
 from family_cases import Key, Make, Read
 from make_checkpoints import CASES, Case, write_case
 
-from dflash_convert.checkpoint import open_checkpoint, read_config
+from dflash_convert.checkpoint import open_checkpoint
 from dflash_convert.drafter import Description, Overrides
 from dflash_convert.families.detect import describe
+from dflash_convert.target import Target
 
 
 @pytest.fixture
@@ -36,8 +36,7 @@ def read(case_dir: Make) -> Read:
 
     def run(case: Case | str, **overrides: Any) -> Description:
         where = case_dir(CASES[case]() if isinstance(case, str) else case)
-        given = replace(Overrides(target_directory=where / "target"), **overrides)
-        return describe(open_checkpoint(where / "drafter"), read_config(where / "target"), given)
+        return describe(open_checkpoint(where / "drafter"), Target.read(where / "target"), Overrides(**overrides))
 
     return run
 

@@ -24,6 +24,7 @@ from dflash_convert.memory.models import model_from_keys
 from dflash_convert.pairing import check, open_pair
 from dflash_convert.plan import TypeOptions
 from dflash_convert.quantize import plan_quantize
+from dflash_convert.target import Target
 from dflash_convert.verification.tensors import verify
 
 NAMES = ("deepseek_v4_dspark", "deepseek_v4_dspark_fp8")
@@ -40,7 +41,7 @@ def golden() -> dict[str, Any]:
 
 def prepare(where: Path, *outtypes: str, **options: Any) -> convert.Conversion:
     given = convert.Options(outtypes=outtypes, plain=True, model_name="tiny", pre="qwen2", **options)
-    return convert.prepare(convert.Source(where / "drafter"), convert.Source(where / "target"), given)
+    return convert.prepare(convert.Source(where / "drafter"), Target.read(where / "target"), given)
 
 
 def keys_of(path: Path) -> dict[str, Any]:
@@ -106,7 +107,7 @@ def test_verify_and_check_accept_the_file(name: str, case_dir: Make, tmp_path: P
     where = case_dir(mk.CASES[name]())
     path = tmp_path / "dspark-tiny-BF16.gguf"
     convert.write(prepare(where, "bf16"), [path], threads=1)
-    result = verify(path, where / "drafter", where / "target")
+    result = verify(path, where / "drafter", Target.read(where / "target"))
     assert result.passed
     experts = [t for t in result.tensors if t.name.endswith("_exps.weight")]
     assert len(experts) == 3 * mk.SPARK_STAGES
@@ -115,7 +116,10 @@ def test_verify_and_check_accept_the_file(name: str, case_dir: Make, tmp_path: P
     bytes_ = bytearray(path.read_bytes())
     bytes_[open_gguf(path).tensors["blk.0.ffn_up_exps.weight"].offset + 5] ^= 1
     path.write_bytes(bytes_)
-    assert "blk.0.ffn_up_exps.weight differs" in verify(path, where / "drafter", where / "target").differences[0]
+    assert (
+        "blk.0.ffn_up_exps.weight differs"
+        in verify(path, where / "drafter", Target.read(where / "target")).differences[0]
+    )
 
 
 @pytest.mark.parametrize(

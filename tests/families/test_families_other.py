@@ -12,6 +12,7 @@ from family_cases import Key, Make, Read
 from dflash_convert import convert
 from dflash_convert.drafter import Taps
 from dflash_convert.errors import CheckpointError, ConfigError, DflashError, FamilyError
+from dflash_convert.target import Target
 
 
 def notes(description: Any, level: str) -> str:
@@ -173,7 +174,7 @@ def test_gemma4_assistant_layers_have_the_size_of_their_kind(read: Read) -> None
 
 def test_gemma4_assistant_default_name(case_dir: Make) -> None:
     where = case_dir(mk.gemma4_assistant())
-    source = convert.Source(where / "drafter"), convert.Source(where / "target")
+    source = convert.Source(where / "drafter"), Target.read(where / "target")
     paths = convert.prepare(*source, convert.Options()).default_paths(where)
     assert paths[0].name == "mtp-target-BF16.gguf"
 

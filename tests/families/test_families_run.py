@@ -16,6 +16,7 @@ from make_target import write_target
 from dflash_convert import convert
 from dflash_convert.engine import embedded, find, session
 from dflash_convert.engine.trace import Launch, Request
+from dflash_convert.target import Target
 
 pytestmark = [
     pytest.mark.engine,
@@ -37,7 +38,7 @@ def targets(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 @pytest.mark.parametrize("name", CASES)
 def test_llama_cpp_loads_and_drafts(name: str, case_dir: Make, targets: dict[str, Path], tmp_path: Path) -> None:
     where = case_dir(CASES[name]())
-    source = convert.Source(where / "drafter"), convert.Source(where / "target")
+    source = convert.Source(where / "drafter"), Target.read(where / "target")
     conversion = convert.prepare(*source, convert.Options(outtypes=("bf16",)))
     path = convert.write(conversion, [tmp_path / "drafter.gguf"], threads=1)[0].path
     spec = conversion.description.variant.spec_type

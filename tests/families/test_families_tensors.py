@@ -18,6 +18,7 @@ from dflash_convert.container.reader import open_gguf
 from dflash_convert.drafter import Description, TensorPlan
 from dflash_convert.encode.transforms import RowSource, float32, row_count
 from dflash_convert.errors import CheckpointError, FamilyError
+from dflash_convert.target import Target
 
 Array = NDArray[Any]
 
@@ -122,7 +123,7 @@ def test_a_narrow_confidence_head_is_padded_with_zeros(read: Read) -> None:
 
 def test_a_zero_markov_head_is_zero_in_the_file(case_dir: Make, tmp_path: Path) -> None:
     where = case_dir(mk.dspark_deepspec_plain())
-    source = convert.Source(where / "drafter"), convert.Source(where / "target")
+    source = convert.Source(where / "drafter"), Target.read(where / "target")
     conversion = convert.prepare(*source, convert.Options(outtypes=("q4_0",)))
     path = convert.write(conversion, [tmp_path / "out.gguf"], threads=2)[0].path
     file = open_gguf(path)
@@ -263,7 +264,7 @@ def test_a_quantized_checkpoint_converts_in_workers_too(case_dir: Make, tmp_path
     )
     wanted = block_fp8(case.tensors)
     where = case_dir(case)
-    source = convert.Source(where / "drafter"), convert.Source(where / "target")
+    source = convert.Source(where / "drafter"), Target.read(where / "target")
     conversion = convert.prepare(*source, convert.Options(outtypes=("f32",)))
     path = convert.write(conversion, [tmp_path / "out.gguf"], threads=2)[0].path
     assert np.array_equal(open_gguf(path).data("blk.0.ffn_up.weight").view(np.float32).reshape(SIZE), wanted)
@@ -307,7 +308,7 @@ def test_a_nan_code_is_found(case_dir: Make, tmp_path: Path) -> None:
     case.tensors[UP] = ("F8_E4M3", c)
     case.tensors[UP + "_scale"] = ("F32", np.array([1.0], dtype=np.float32))
     where = case_dir(case)
-    source = convert.Source(where / "drafter"), convert.Source(where / "target")
+    source = convert.Source(where / "drafter"), Target.read(where / "target")
     conversion = convert.prepare(*source, convert.Options(outtypes=("q8_0",)))
     with pytest.raises(CheckpointError, match=r"up_proj\.weight', row 5 holds NaN"):
         convert.write(conversion, [tmp_path / "out.gguf"], threads=1)

@@ -14,11 +14,12 @@ from family_cases import Key, Make, Read
 from torch_archive import mask_program, tensor, write_archive
 
 from dflash_convert import convert
-from dflash_convert.checkpoint import open_checkpoint, read_config
+from dflash_convert.checkpoint import open_checkpoint
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.drafter import Description, Overrides, Taps
 from dflash_convert.errors import CheckpointError, ConfigError, DflashError, FamilyError, PairingError
 from dflash_convert.families.detect import describe
+from dflash_convert.target import Target
 from dflash_convert.vocab import load_vocabulary
 
 
@@ -49,7 +50,7 @@ def refused(read: Read, case: mk.Case | str, kind: type[DflashError] = FamilyErr
 
 
 def prepared(where: Path, **options: Any) -> convert.Conversion:
-    sources = convert.Source(where / "drafter"), convert.Source(where / "target")
+    sources = convert.Source(where / "drafter"), Target.read(where / "target")
     return convert.prepare(*sources, convert.Options(**options))
 
 
@@ -556,4 +557,4 @@ def test_swapped_arguments_are_named(case_dir: Make) -> None:
     where = case_dir(mk.dflash())
     mk.write_safetensors(where / "target" / "model.safetensors", mk.backbone())
     with pytest.raises(FamilyError, match="did you swap the arguments"):
-        describe(open_checkpoint(where / "target"), read_config(where / "target"), Overrides())
+        describe(open_checkpoint(where / "target"), Target.read(where / "target"), Overrides())

@@ -14,6 +14,7 @@ from dflash_convert import convert
 from dflash_convert.container.writer import layout
 from dflash_convert.errors import DflashError
 from dflash_convert.plan import plan_to_json
+from dflash_convert.target import Target
 
 
 def checkpoint(row: Row, where: Path, vocabulary: Path) -> tuple[convert.Source, convert.Source]:
@@ -25,7 +26,7 @@ def checkpoint(row: Row, where: Path, vocabulary: Path) -> tuple[convert.Source,
     write_headers(drafter / row.file, row.shapes)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(vocabulary / name, target / name)
-    return convert.Source(drafter), convert.Source(target)
+    return convert.Source(drafter), Target.read(target)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

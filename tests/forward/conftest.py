@@ -19,6 +19,7 @@ from dflash_convert.drafter import Description
 from dflash_convert.families.detect import describe
 from dflash_convert.forward.load import DrafterSource, drafter_from_description, target_from_gguf
 from dflash_convert.forward.target import Target
+from dflash_convert.target import Target as TargetSource
 
 Arrays = Mapping[str, NDArray[Any]]
 WritePair = Callable[[Sequence[KV], Arrays], tuple[Path, Path]]
@@ -43,8 +44,7 @@ def target(tiny: Path) -> Target:
 
 @pytest.fixture(scope="session")
 def description(tiny: Path) -> Description:
-    config = json.loads((tiny / "target" / "config.json").read_text())
-    return describe(open_checkpoint(tiny / "drafter"), config)
+    return describe(open_checkpoint(tiny / "drafter"), TargetSource.read(tiny / "target"))
 
 
 @pytest.fixture(scope="session")

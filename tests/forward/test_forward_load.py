@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from dflash_convert.forward.load import (
     target_from_gguf,
 )
 from dflash_convert.forward.target import Target
+from dflash_convert.target import Target as TargetSource
 
 KEYS: dict[str, Any] = {
     "general.architecture": "dflash",
@@ -40,8 +40,7 @@ def test_checkpoint_and_gguf_are_one_model(
 ) -> None:
     _, path = write_pair([*description.keys, *description.late_keys], source.weights)
     written = drafter_from_gguf(path)
-    config = json.loads((tiny / "target" / "config.json").read_text())
-    read = drafter_from_checkpoint(tiny / "drafter", config)
+    read = drafter_from_checkpoint(tiny / "drafter", TargetSource.read(tiny / "target"))
     assert written.hyper == read.hyper == source.hyper
     assert set(written.weights) == set(read.weights)
     assert all((written.weights[n] == read.weights[n]).all() for n in read.weights)

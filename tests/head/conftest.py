@@ -11,12 +11,13 @@ from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.head.build import Head, plan_head
 from dflash_convert.head.matrix import target_matrices
 from dflash_convert.quantize import write_file
+from dflash_convert.target import Target
 
 
 @pytest.fixture(scope="session")
 def drafter(tmp_path_factory: pytest.TempPathFactory) -> Gguf:
     """The trained drafter in bf16, which borrows its target's head."""
-    source = convert.Source(PAIR / "drafter"), convert.Source(PAIR / "target")
+    source = convert.Source(PAIR / "drafter"), Target.read(PAIR / "target")
     conversion = convert.prepare(*source, convert.Options(outtypes=("bf16",)))
     place = tmp_path_factory.mktemp("head") / "dflash-tiny-js-BF16.gguf"
     convert.write(conversion, [place], threads=1)

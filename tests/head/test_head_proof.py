@@ -13,6 +13,7 @@ from head_files import PAIR, TARGET
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.head.build import Head
 from dflash_convert.pairing import check, open_pair
+from dflash_convert.target import Target
 from dflash_convert.verification.tensors import verify
 
 IDS = np.arange(100, 400, dtype=np.int64)
@@ -38,13 +39,13 @@ def errors(path: Path) -> list[str]:
 
 def test_a_right_head_passes_check_and_verify(made: Gguf) -> None:
     assert errors(made.path) == []
-    result = verify(made.path, PAIR / "drafter", PAIR / "target", target_weights=TARGET)
+    result = verify(made.path, PAIR / "drafter", Target.read(PAIR / "target", gguf=TARGET))
     assert result.differences == ()
     assert {"output.weight", "d2t"} <= {report.name for report in result.tensors if report.status == "equal"}
 
 
 def test_without_the_targets_weights_verify_says_what_it_did_not_compare(made: Gguf) -> None:
-    result = verify(made.path, PAIR / "drafter", PAIR / "target")
+    result = verify(made.path, PAIR / "drafter", Target.read(PAIR / "target"))
     assert result.passed
     assert any("output.weight: the target's rows are not at hand" in note.text for note in result.notes)
     assert "output.weight" not in {report.name for report in result.tensors}
@@ -53,7 +54,7 @@ def test_without_the_targets_weights_verify_says_what_it_did_not_compare(made: G
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0"])
 def test_encoded_rows_are_compared_with_the_targets(drafter: Gguf, make: Callable[..., Gguf], kind: str) -> None:
     made = make(drafter, Head(IDS, head_type=kind))
-    result = verify(made.path, PAIR / "drafter", PAIR / "target", target_weights=TARGET)
+    result = verify(made.path, PAIR / "drafter", Target.read(PAIR / "target", gguf=TARGET))
     assert result.differences == ()
 
 
@@ -81,6 +82,6 @@ def test_a_head_of_another_target_is_refused(made: Gguf, tmp_path: Path) -> None
 
 def test_shifted_rows_are_a_difference_of_verify(made: Gguf, tmp_path: Path) -> None:
     place = patched(made, "d2t", (IDS + 1).astype("<i8").tobytes(), tmp_path)
-    result = verify(place, PAIR / "drafter", PAIR / "target", target_weights=TARGET)
+    result = verify(place, PAIR / "drafter", Target.read(PAIR / "target", gguf=TARGET))
     assert any("output.weight" in each for each in result.differences)
     assert open_gguf(place).tensors["d2t"].type.name == "I64"

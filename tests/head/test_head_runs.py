@@ -19,6 +19,7 @@ from dflash_convert.engine.trace import Launch, Request, Trace
 from dflash_convert.head import ranking
 from dflash_convert.head.build import Head
 from dflash_convert.shrink import choose
+from dflash_convert.target import Target
 
 pytestmark = [
     pytest.mark.engine,
@@ -109,7 +110,7 @@ def family(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
         drafter, where = write_case(CASES[name](), root / name)
         for file in ("tokenizer.json", "tokenizer_config.json"):
             shutil.copy(vocabulary / file, where / file)
-        conversion = convert.prepare(convert.Source(drafter), convert.Source(where), convert.Options(("bf16",)))
+        conversion = convert.prepare(convert.Source(drafter), Target.read(where), convert.Options(("bf16",)))
         place = root / f"{name}.gguf"
         convert.write(conversion, [place], threads=1)
         return open_gguf(place), random_target

@@ -14,6 +14,7 @@ import pytest
 from dflash_convert.container.writer import layout
 from dflash_convert.convert import Options, Source, prepare
 from dflash_convert.errors import DflashError, InputError, PairingError
+from dflash_convert.target import Target
 
 Prepare = Callable[..., None]
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
@@ -39,7 +40,7 @@ def prepared(fixtures: Path, tmp_path: Path) -> Prepare:
             else:
                 where[name] = value
         (drafter / "config.json").write_text(json.dumps(config), "utf-8")
-        conversion = prepare(Source(drafter), Source(fixtures / "tiny-js" / "target"), Options())
+        conversion = prepare(Source(drafter), Target.read(fixtures / "tiny-js" / "target"), Options())
         for plan in conversion.files:
             layout(plan.keys, plan.entries)
 

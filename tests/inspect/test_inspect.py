@@ -12,6 +12,7 @@ import pytest
 
 from dflash_convert.errors import UsageError
 from dflash_convert.inspect_file import inspect
+from dflash_convert.target import Target
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def drafter_gguf(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
     pair = fixtures / "tiny-js"
     path = tmp_path_factory.mktemp("inspect") / "dflash-target-Q8_0.gguf"
-    write(prepare(Source(pair / "drafter"), Source(pair / "target"), Options(outtypes=("Q8_0",))), [path])
+    write(prepare(Source(pair / "drafter"), Target.read(pair / "target"), Options(outtypes=("Q8_0",))), [path])
     return path
 
 

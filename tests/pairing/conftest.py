@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from dflash_convert.target import Target
+
 
 @pytest.fixture(scope="session")
 def drafter_gguf(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -12,7 +14,7 @@ def drafter_gguf(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
     pair = fixtures / "tiny-js"
     path = tmp_path_factory.mktemp("pairing") / "dflash-target-F32.gguf"
-    write(prepare(Source(pair / "drafter"), Source(pair / "target"), Options(outtypes=("F32",))), [path])
+    write(prepare(Source(pair / "drafter"), Target.read(pair / "target"), Options(outtypes=("F32",))), [path])
     return path
 
 

@@ -29,6 +29,7 @@ from dflash_convert.errors import PairingError
 from dflash_convert.pairing import DrafterView, Finding, TargetView, check, errors_of
 from dflash_convert.pairing.drafters import drafter_directory, drafter_gguf
 from dflash_convert.pairing.targets import target_directory, target_gguf
+from dflash_convert.target import Target
 from dflash_convert.vocab import load_vocabulary
 
 pytestmark = pytest.mark.shared
@@ -79,7 +80,7 @@ def sides(cases: Cases) -> tuple[dict[str, Side], dict[str, Side]]:
 
 @pytest.fixture(scope="module")
 def targets(cases: Cases) -> dict[str, TargetView]:
-    return {name: target_directory(path / "target", read_config(path / "target")) for name, path in cases.items()}
+    return {name: target_directory(Target.read(path / "target")) for name, path in cases.items()}
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +89,7 @@ def files(cases: Cases, tmp_path_factory: pytest.TempPathFactory) -> dict[str, D
     root, found = tmp_path_factory.mktemp("files"), {}
     for name, path in cases.items():
         options = Options(outtypes=("bf16",), force_pair=name == "dflash_deepseek")
-        conversion = prepare(Source(path / "drafter"), Source(path / "target"), options)
+        conversion = prepare(Source(path / "drafter"), Target.read(path / "target"), options)
         (root / name).mkdir()
         found[name] = drafter_gguf(open_gguf(write_header(conversion, conversion.default_paths(root / name)[0])))
     return found
@@ -101,8 +102,7 @@ def test_directories(
     for drafter, path in cases.items():
         for target in cases:
             expected = first_reason(sides[0][drafter], sides[1][target])
-            config = read_config(cases[target] / "target")
-            view = drafter_directory(path / "drafter", config, cases[target] / "target")
+            view = drafter_directory(path / "drafter", Target.read(cases[target] / "target"))
             decided(check(view, targets[target]), expected, drafter, target)
             refused += expected == "vocabulary-size"
     assert refused == 192
@@ -149,7 +149,7 @@ def test_convert_refuses_what_check_refuses(
     for drafter, path in cases.items():
         for target, other in cases.items():
             expected = first_reason(sides[0][drafter], sides[1][target])
-            source = Source(path / "drafter"), Source(other / "target")
+            source = Source(path / "drafter"), Target.read(other / "target")
             if expected is None:
                 assert errors_of(prepare(*source, Options()).findings) == []
             elif expected == "unconvertible":
@@ -161,7 +161,7 @@ def test_convert_refuses_what_check_refuses(
 
 
 def test_a_forced_pair_says_so_in_the_file(cases: Cases, targets: dict[str, TargetView], tmp_path: Path) -> None:
-    source = Source(cases["dflash_swa_gemma4"] / "drafter"), Source(cases["dflash_qwen3"] / "target")
+    source = Source(cases["dflash_swa_gemma4"] / "drafter"), Target.read(cases["dflash_qwen3"] / "target")
     conversion = prepare(*source, Options(force_pair=True))
     view = drafter_gguf(open_gguf(write_header(conversion, tmp_path / "dflash-x.gguf")))
     findings = check(view, targets["dflash_qwen3"])
@@ -175,12 +175,12 @@ def test_a_forced_pair_says_so_in_the_file(cases: Cases, targets: dict[str, Targ
 def test_the_fixtures_pairs(fixtures: Path, tmp_path: Path) -> None:
     """Same vocabulary, width and taps: only depth (the trained target has 6 layers) and Gemma's graph tell."""
     cases = write_fixture_cases(fixtures, tmp_path) | {"tiny-js": fixtures / "tiny-js"}
-    targets = {name: target_directory(path / "target", read_config(path / "target")) for name, path in cases.items()}
+    targets = {name: target_directory(Target.read(path / "target")) for name, path in cases.items()}
     for drafter, path in cases.items():
         config = read_config(path / "drafter")
         stated = config.get("num_target_layers")
         for target, other in cases.items():
-            view = drafter_directory(path / "drafter", read_config(other / "target"), other / "target")
+            view = drafter_directory(path / "drafter", Target.read(other / "target"))
             errors = [finding.name for finding in errors_of(check(view, targets[target]))]
             depth = 6 if target == "tiny-js" else 8
             if stated is not None and stated != depth:

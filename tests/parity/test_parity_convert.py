@@ -10,6 +10,7 @@ import pytest
 from parity_files import file_sha256, metadata_of, tensors_of
 
 from dflash_convert import convert
+from dflash_convert.target import Target
 
 CASES = (
     "dflash_qwen3",
@@ -40,7 +41,7 @@ def test_plain_files_are_byte_identical(
 ) -> None:
     where, wanted = case(name), expected(name)
     options = convert.Options(outtypes=DIRECT, plain=True, model_name=name, force_pair=name in UNTAPPED)
-    conversion = convert.prepare(convert.Source(where / "drafter"), convert.Source(where / "target"), options)
+    conversion = convert.prepare(convert.Source(where / "drafter"), Target.read(where / "target"), options)
     for one in convert.write(conversion, convert.output_paths(conversion, tmp_path), threads=1):
         reference = wanted[f"convert:{one.outtype.lower()}"]
         assert metadata_of(one.path) == reference["metadata"]

@@ -13,6 +13,7 @@ from test_parity_convert import CASES, UNTAPPED
 from dflash_convert import convert
 from dflash_convert.plan import TypeOptions
 from dflash_convert.quantize import quantize_file
+from dflash_convert.target import Target
 
 TYPES = ("q4_0", "q8_0", "q4_k_m", "q5_k_m", "q6_k")
 
@@ -24,7 +25,7 @@ def test_quantize_equals_llama_quantize(
 ) -> None:
     where, wanted = case(name), expected(name)
     options = convert.Options(outtypes=("bf16",), plain=True, model_name=name, force_pair=name in UNTAPPED)
-    conversion = convert.prepare(convert.Source(where / "drafter"), convert.Source(where / "target"), options)
+    conversion = convert.prepare(convert.Source(where / "drafter"), Target.read(where / "target"), options)
     source, output = tmp_path / "bf16.gguf", tmp_path / "out.gguf"
     convert.write(conversion, [source], threads=1)
     for outtype in TYPES:
@@ -46,7 +47,7 @@ def test_straight_from_the_checkpoint(
     where, wanted = case(name), expected(name)
     types = ("q4_0", "q4_k_m")
     options = convert.Options(outtypes=types, plain=True, model_name=name, force_pair=name in UNTAPPED)
-    conversion = convert.prepare(convert.Source(where / "drafter"), convert.Source(where / "target"), options)
+    conversion = convert.prepare(convert.Source(where / "drafter"), Target.read(where / "target"), options)
     for one in convert.write(conversion, convert.output_paths(conversion, tmp_path), threads=1):
         reference = wanted[f"quantize:{one.outtype.lower()}"]
         assert tensors_of(one.path) == reference["tensors"]

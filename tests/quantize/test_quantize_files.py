@@ -15,6 +15,7 @@ from dflash_convert.container.reader import open_gguf
 from dflash_convert.errors import CheckpointError, FamilyError, OutputError, UsageError
 from dflash_convert.plan import TypeOptions
 from dflash_convert.quantize import quantize_file
+from dflash_convert.target import Target
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("quantize")
     pair = Path(__file__).resolve().parents[2] / "fixtures" / "tiny-js"
     options = convert.Options(outtypes=("bf16", "q8_0"), target_name="t")
-    conversion = convert.prepare(convert.Source(pair / "drafter"), convert.Source(pair / "target"), options)
+    conversion = convert.prepare(convert.Source(pair / "drafter"), Target.read(pair / "target"), options)
     convert.write(conversion, convert.output_paths(conversion, root))
     return root
 

@@ -17,6 +17,7 @@ from dflash_convert.encode.imatrix import open_imatrix
 from dflash_convert.errors import InputError
 from dflash_convert.plan import TypeOptions
 from dflash_convert.quantize import quantize_file
+from dflash_convert.target import Target
 
 PAIR = Path(__file__).resolve().parents[2] / "fixtures" / "tiny-js"
 KEYS = [
@@ -41,7 +42,7 @@ def write_imatrix(path: Path, sums: Mapping[str, np.ndarray], count: float = 4.0
 @pytest.fixture
 def bf16(tmp_path: Path) -> Path:
     path = tmp_path / "bf16.gguf"
-    conversion = convert.prepare(convert.Source(PAIR / "drafter"), convert.Source(PAIR / "target"), convert.Options())
+    conversion = convert.prepare(convert.Source(PAIR / "drafter"), Target.read(PAIR / "target"), convert.Options())
     convert.write(conversion, [path])
     return path
 
@@ -78,7 +79,7 @@ def test_the_checkpoint_itself_takes_an_imatrix(bf16: Path, tmp_path: Path) -> N
     options = TypeOptions(imatrix=write_imatrix(tmp_path / "i.gguf", random_sums(bf16)))
     quantize_file(bf16, tmp_path / "out.gguf", "q4_0", options)
     straight = convert.Options(outtypes=("q4_0",), types=options)
-    conversion = convert.prepare(convert.Source(PAIR / "drafter"), convert.Source(PAIR / "target"), straight)
+    conversion = convert.prepare(convert.Source(PAIR / "drafter"), Target.read(PAIR / "target"), straight)
     convert.write(conversion, [tmp_path / "straight.gguf"], threads=2)
     a, b = open_gguf(tmp_path / "out.gguf"), open_gguf(tmp_path / "straight.gguf")
     assert all(np.array_equal(a.data(name), b.data(name)) for name in a.tensors)

@@ -12,6 +12,7 @@ from release_tools import ROOT, TYPES, Done
 
 from dflash_convert.convert import Options, Source, prepare, write
 from dflash_convert.release.package import PackageOptions, build_package
+from dflash_convert.target import Target
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +20,7 @@ def ggufs(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path
     """The bundled drafter in two types."""
     pair = fixtures / "tiny-js"
     options = Options(outtypes=TYPES, target_name="tiny-js")
-    conversion = prepare(Source(pair / "drafter"), Source(pair / "target"), options)
+    conversion = prepare(Source(pair / "drafter"), Target.read(pair / "target"), options)
     paths = conversion.default_paths(tmp_path_factory.mktemp("ggufs"))
     write(conversion, paths)
     return paths

@@ -14,6 +14,7 @@ from dflash_convert.measure.speed import Gain
 from dflash_convert.report.charts import Bar, bars, columns
 from dflash_convert.report.extras import Extras, gather
 from dflash_convert.report.html import render
+from dflash_convert.target import Target
 from dflash_convert.validation.gain import Round, SpeedReport
 from dflash_convert.validation.result import Divergence, Failure, ValidationResult, figures
 
@@ -175,7 +176,7 @@ def test_types_and_memory_come_from_the_files(fixtures: Path, tmp_path: Path) ->
 
     pair = fixtures / "tiny-js"
     path = tmp_path / "dflash-t-Q8_0.gguf"
-    write(prepare(Source(pair / "drafter"), Source(pair / "target"), Options(outtypes=("Q8_0",))), [path])
+    write(prepare(Source(pair / "drafter"), Target.read(pair / "target"), Options(outtypes=("Q8_0",))), [path])
     base = result("n")
     real: ValidationResult = dataclasses.replace(
         base,

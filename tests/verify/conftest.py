@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from dflash_convert.target import Target
+
 
 @pytest.fixture(scope="session")
 def converted(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
@@ -18,7 +20,7 @@ def converted(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Calla
         path = directory / f"dflash-target-{outtype}.gguf"
         if not path.exists():
             options = Options(outtypes=(outtype,))
-            write(prepare(Source(pair / "drafter"), Source(pair / "target"), options), [path])
+            write(prepare(Source(pair / "drafter"), Target.read(pair / "target"), options), [path])
         return path
 
     return convert

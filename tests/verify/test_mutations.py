@@ -12,6 +12,7 @@ from mutations import MUTATIONS, without_provenance
 from verify_files import Keys, Tensors, rewrite
 
 from dflash_convert.pairing import check, open_pair
+from dflash_convert.target import Target
 from dflash_convert.verification.tensors import verify
 
 Convert = Callable[[str], Path]
@@ -30,7 +31,7 @@ def test_nobody_complains_of_the_sound_file(fixtures: Path, converted: Convert, 
     pair = fixtures / "tiny-js"
     sound = rewrite(converted("F32"), tmp_path / "dflash-target-F32.gguf", without_provenance)
     assert check(*open_pair(sound, pair / "target-bf16.gguf")) == []
-    assert verify(sound, pair / "drafter", pair / "target").passed
+    assert verify(sound, pair / "drafter", Target.read(pair / "target")).passed
 
 
 @pytest.mark.parametrize("foreign", [False, True])
@@ -46,7 +47,7 @@ def test_check_catches(fixtures: Path, converted: Convert, tmp_path: Path, name:
 def test_verify_catches_all(fixtures: Path, converted: Convert, tmp_path: Path, name: str) -> None:
     pair = fixtures / "tiny-js"
     path = mutate(converted, tmp_path, name, foreign=True)
-    assert not verify(path, pair / "drafter", pair / "target").passed
+    assert not verify(path, pair / "drafter", Target.read(pair / "target")).passed
 
 
 def test_a_lost_sliding_window_is_caught(fixtures: Path, tmp_path: Path) -> None:
@@ -60,14 +61,14 @@ def test_a_lost_sliding_window_is_caught(fixtures: Path, tmp_path: Path) -> None
     config["layer_types"] = ["sliding_attention", "sliding_attention", "full_attention"]
     (drafter / "config.json").write_text(json.dumps(config), encoding="utf-8")
     sound = tmp_path / "sound.gguf"
-    write(prepare(Source(drafter), Source(pair / "target"), Options(outtypes=("BF16",))), [sound])
+    write(prepare(Source(drafter), Target.read(pair / "target"), Options(outtypes=("BF16",))), [sound])
 
     def lose(keys: Keys, tensors: Tensors) -> None:
         del keys["dflash.attention.sliding_window"]
         del keys["dflash.attention.sliding_window_pattern"]
 
-    lost = verify(rewrite(sound, tmp_path / "lost.gguf", lose), drafter, pair / "target")
-    assert verify(sound, drafter, pair / "target").passed
+    lost = verify(rewrite(sound, tmp_path / "lost.gguf", lose), drafter, Target.read(pair / "target"))
+    assert verify(sound, drafter, Target.read(pair / "target")).passed
     assert lost.differences == (
         "key dflash.attention.sliding_window is missing, expected 64",
         "key dflash.attention.sliding_window_pattern is missing, expected [True, True, False]",

@@ -15,6 +15,7 @@ from verify_files import Keys, Tensors, rewrite
 from dflash_convert.container.types import TensorType, array, boolean, f32, string, u32
 from dflash_convert.container.types import ValueType as V
 from dflash_convert.errors import UsageError, VerificationError
+from dflash_convert.target import Target
 from dflash_convert.verification.tensors import VerifyResult, add_fidelity, verify
 
 Convert = Callable[[str], Path]
@@ -25,7 +26,8 @@ Change = Callable[[Keys, Tensors], None]
 def check(fixtures: Path, converted: Convert, tmp_path: Path) -> Callable[[str, Change], VerifyResult]:
     def run(outtype: str, change: Change) -> VerifyResult:
         pair = fixtures / "tiny-js"
-        return verify(rewrite(converted(outtype), tmp_path / "changed.gguf", change), pair / "drafter", pair / "target")
+        changed = rewrite(converted(outtype), tmp_path / "changed.gguf", change)
+        return verify(changed, pair / "drafter", Target.read(pair / "target"))
 
     return run
 
@@ -47,7 +49,7 @@ def test_honest_encodings_pass(
     fixtures: Path, converted: Convert, outtype: str, status: str, low: float | None, high: float | None
 ) -> None:
     pair = fixtures / "tiny-js"
-    result = verify(converted(outtype), pair / "drafter", pair / "target")
+    result = verify(converted(outtype), pair / "drafter", Target.read(pair / "target"))
     assert result.differences == ()
     assert len(result.tensors) == 36
     norms = [t for t in result.tensors if "norm" in t.name]
@@ -71,7 +73,7 @@ def test_figures_are_those_of_the_encoding(fixtures: Path, converted: Convert) -
     from dflash_convert.container.reader import open_gguf
 
     pair = fixtures / "tiny-js"
-    result = verify(converted("Q4_0"), pair / "drafter", pair / "target")
+    result = verify(converted("Q4_0"), pair / "drafter", Target.read(pair / "target"))
     report = next(t for t in result.tensors if t.name == "fc.weight")
     with safe_open(pair / "drafter" / "model.safetensors", framework="numpy") as file:
         name = next(n for n in file.keys() if n.endswith("fc.weight"))  # noqa: SIM118
@@ -210,18 +212,17 @@ def test_the_reference_converters_files_pass(shared: Path, tmp_path: Path) -> No
     for case in cases:
         drafter, target = tmp_path / case / "drafter", tmp_path / case / "target"
         path = tmp_path / f"{case}.gguf"
-        write(prepare(Source(drafter), Source(target), Options(outtypes=("Q8_0",), plain=True)), [path])
-        assert verify(path, drafter, target).differences == (), case
+        write(prepare(Source(drafter), Target.read(target), Options(outtypes=("Q8_0",), plain=True)), [path])
+        assert verify(path, drafter, Target.read(target)).differences == (), case
 
 
 def test_fidelity_uses_the_targets_own_text(fixtures: Path, converted: Convert) -> None:
     pair = fixtures / "tiny-js"
     exact, coarse = (
         add_fidelity(
-            verify(converted(t), pair / "drafter", pair / "target"),
+            verify(converted(t), pair / "drafter", Target.read(pair / "target")),
             pair / "drafter",
-            pair / "target",
-            pair / "target-bf16.gguf",
+            Target.read(pair / "target", gguf=pair / "target-bf16.gguf"),
         )
         for t in ("F32", "Q4_0")
     )
@@ -259,13 +260,13 @@ def test_a_target_that_the_forward_does_not_run_is_said(fixtures: Path, converte
         tmp_path / "other.gguf",
         lambda keys, _: keys.update({"general.architecture": string("general.architecture", "gemma4")}),
     )
-    checked = verify(converted("F32"), pair / "drafter", pair / "target")
-    found = add_fidelity(checked, pair / "drafter", pair / "target", other)
+    checked = verify(converted("F32"), pair / "drafter", Target.read(pair / "target"))
+    found = add_fidelity(checked, pair / "drafter", Target.read(pair / "target", gguf=other))
     assert found.fidelity is not None
     assert found.fidelity.source_acceptance is None
     assert any("runs qwen3 targets, and other.gguf is gemma4" in note.text for note in found.notes)
     with pytest.raises(UsageError, match="is a drafter"):
-        add_fidelity(checked, pair / "drafter", pair / "target", converted("F32"))
+        add_fidelity(checked, pair / "drafter", Target.read(pair / "target", gguf=converted("F32")))
 
 
 def test_memory_stays_flat(fixtures: Path, tmp_path: Path) -> None:
@@ -286,6 +287,7 @@ import numpy as np
 from dflash_convert.checkpoint import open_checkpoint
 from dflash_convert.convert import Options, Source, prepare, write
 from dflash_convert.verification.tensors import verify
+from dflash_convert.target import Target
 
 pair, out = Path(sys.argv[1]), Path(sys.argv[2])
 drafter = out / "big"
@@ -310,12 +312,12 @@ with (drafter / "model.safetensors").open("wb") as file:
         at -= n
 small = out / "small.gguf"
 for source, path in ((pair / "drafter", small), (drafter, out / "big.gguf")):
-    write(prepare(Source(source), Source(pair / "target"), Options()), [path], threads=1)
-verify(small, pair / "drafter", pair / "target")
+    write(prepare(Source(source), Target.read(pair / "target"), Options()), [path], threads=1)
+verify(small, pair / "drafter", Target.read(pair / "target"))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-assert verify(out / "big.gguf", drafter, pair / "target", threads=1).passed
+assert verify(out / "big.gguf", drafter, Target.read(pair / "target"), threads=1).passed
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-assert verify(out / "big.gguf", drafter, pair / "target", threads=2).passed
+assert verify(out / "big.gguf", drafter, Target.read(pair / "target"), threads=2).passed
 print(before, after, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
 
@@ -329,9 +331,9 @@ def test_the_vocabulary_is_tried_in_llama_cpp(fixtures: Path, tmp_path: Path) ->
     pair = fixtures / "tiny-js"
     path = tmp_path / "dflash-tiny.gguf"
     options = convert.Options(outtypes=("q8_0",))
-    conversion = convert.prepare(convert.Source(pair / "drafter"), convert.Source(pair / "target"), options)
+    conversion = convert.prepare(convert.Source(pair / "drafter"), Target.read(pair / "target"), options)
     convert.write(conversion, [path])
-    result = add_round_trip(verify(path, pair / "drafter", pair / "target"), pair / "target")
+    result = add_round_trip(verify(path, pair / "drafter", Target.read(pair / "target")), Target.read(pair / "target"))
     assert result.differences == ()
     assert any("splits 22 probe texts as the target's tokenizer does" in note.text for note in result.notes)
 
@@ -342,6 +344,6 @@ def test_the_vocabulary_is_tried_in_llama_cpp(fixtures: Path, tmp_path: Path) ->
     tokenizer = json.loads((broken / "tokenizer.json").read_text())
     del tokenizer["model"]["merges"][40:]
     (broken / "tokenizer.json").write_text(json.dumps(tokenizer))
-    wrong = add_round_trip(verify(path, pair / "drafter", pair / "target"), broken)
+    wrong = add_round_trip(verify(path, pair / "drafter", Target.read(pair / "target")), Target.read(broken))
     assert wrong.differences
     assert wrong.differences[0].startswith("llama.cpp splits '")

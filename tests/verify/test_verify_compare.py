@@ -20,6 +20,7 @@ from dflash_convert.encode import jobs as encode_jobs
 from dflash_convert.encode.jobs import Job, Place, make_jobs
 from dflash_convert.errors import ContainerError, DflashError
 from dflash_convert.processes import Workers
+from dflash_convert.target import Target
 from dflash_convert.verification.compare import Comparer, Outcome, compare, merged
 from dflash_convert.verification.figures import PIECE, Figures, Meter
 from dflash_convert.verification.tensors import verify
@@ -93,8 +94,8 @@ def test_the_largest_float32_values_are_finite() -> None:
 def test_workers_find_what_one_process_finds(fixtures: Path, converted: Convert) -> None:
     pair = fixtures / "tiny-js"
     for outtype in ("BF16", "F16", "Q8_0", "Q4_K_M"):
-        alone = verify(converted(outtype), pair / "drafter", pair / "target", threads=1)
-        shared = verify(converted(outtype), pair / "drafter", pair / "target", threads=2)
+        alone = verify(converted(outtype), pair / "drafter", Target.read(pair / "target"), threads=1)
+        shared = verify(converted(outtype), pair / "drafter", Target.read(pair / "target"), threads=2)
         assert alone == shared, outtype
         assert alone.passed
 
