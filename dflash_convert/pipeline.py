@@ -167,6 +167,7 @@ def prove(file: Path, task: Task, watcher: Watcher, shown: Path | None = None) -
     if proving.validation is None:
         return Proof(findings, verified)
     from dflash_convert.validation import run as validation  # a conversion alone need not wait for it
+    from dflash_convert.validation.table import gain_lines, verdict_line
 
     watcher.step("validate")
     options = replace(proving.validation, drafter=file, force_pair=task.options.force_pair)
@@ -175,6 +176,8 @@ def prove(file: Path, task: Task, watcher: Watcher, shown: Path | None = None) -
     found = validation.validate(setup, lambda text, detail: watcher.say(f"validate: {text}", detail))
     validated = replace(found, drafter=replace(found.drafter, path=str(shown)))
     watcher.report("validate", validated.to_json())
+    for line in (verdict_line(validated), *gain_lines(validated)):
+        watcher.say(f"validate: {line.strip()}")
     validated.raise_for_status()
     return Proof(findings, verified, validated)
 

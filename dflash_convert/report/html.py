@@ -35,7 +35,8 @@ def render(result: ValidationResult, extras: Extras | None = None) -> str:
         sections.thresholds(result),
         tag("footer", tag("p", text(f"dflash-convert {__version__}"), class_="soft")),
     ]
-    title = f"{result.verdict}: {PurePath(result.drafter.path).name}"
+    words = result.verdict if result.speed is None else f"{result.verdict}, {result.gain}"
+    title = f"{words}: {PurePath(result.drafter.path).name}"
     head = [
         void("meta", charset="utf-8"),
         void("meta", name="viewport", content="width=device-width, initial-scale=1"),
