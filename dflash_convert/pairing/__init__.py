@@ -14,6 +14,7 @@ from dflash_convert.pairing.behaviour import (
     check_mask,
     check_rope,
     check_scale,
+    check_sections,
     check_window,
 )
 from dflash_convert.pairing.copies import check_copies
@@ -22,6 +23,7 @@ from dflash_convert.pairing.finding import Finding, errors_of, refusal
 from dflash_convert.pairing.geometry import check_depth, check_host, check_tapping, check_width
 from dflash_convert.pairing.lineage import check_convertible, check_file_name, check_forced, check_kinds, check_lineage
 from dflash_convert.pairing.load import open_pair
+from dflash_convert.pairing.promises import check_promises, check_types
 from dflash_convert.pairing.reduced import check_heads
 from dflash_convert.pairing.tensors import check_tensors
 from dflash_convert.pairing.view import UNKNOWN, DrafterView, TargetView
@@ -53,6 +55,8 @@ def _findings(drafter: DrafterView, target: TargetView, n_max: int | None) -> It
     yield from check_host(drafter, target)
     if row.taps:
         yield from check_tapping(drafter, target)
+    if drafter.problem is None:  # else the conversion has not derived it yet
+        yield from check_rope(drafter, target)
     yield from check_heads(drafter, target)
     yield from check_copies(drafter, target)
     yield from check_context(drafter, target)
@@ -61,11 +65,13 @@ def _findings(drafter: DrafterView, target: TargetView, n_max: int | None) -> It
     if row.block:
         yield from check_block(drafter, n_max)
         yield from check_mask(drafter, target)
-        if drafter.problem is None:  # else the conversion has not derived these yet
-            yield from check_rope(drafter, target)
+        if drafter.problem is None:
+            yield from check_sections(drafter, target)
             yield from check_scale(drafter, target)
-        yield from check_window(drafter)
         yield from check_activation(drafter)
+    yield from check_window(drafter)
     yield from check_tensors(drafter)
+    yield from check_promises(drafter)
+    yield from check_types(drafter)
     yield from check_encoding(drafter)
     yield from check_file_name(drafter)

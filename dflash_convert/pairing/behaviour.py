@@ -45,12 +45,21 @@ def check_context(drafter: DrafterView, target: TargetView) -> Iterator[Finding]
 
 
 def check_rope(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
+    """The base, which is the target's in nearly every drafter."""
     base = drafter.keys.number(drafter.own("rope.freq_base"))
     if base is None:
         yield warning("rope-base", None, list(target.rope_bases), "without freq_base llama.cpp assumes 10000")
     elif target.rope_bases and not any(math.isclose(base, own, rel_tol=1e-6) for own in target.rope_bases):
         cure = "most drafters share the target's base: compare with rope_theta in the drafter's config.json"
         yield warning("rope-base", base, list(target.rope_bases), cure)
+    windowed = drafter.keys.number(drafter.own("rope.freq_base_swa"))
+    if windowed is not None and len(target.rope_bases) > 1 and windowed not in target.rope_bases:
+        cure = "an assistant reads the target's rotated keys: both bases are the target's; convert it again"
+        yield error("rope-base", windowed, list(target.rope_bases), cure)
+
+
+def check_sections(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
+    """A target with M-RoPE hands over positions in sections, of which a drafter uses time alone."""
     sections = drafter.keys.integers(drafter.own("rope.dimension_sections"))
     if target.mrope and sections is None:
         cure = "the target uses M-RoPE: convert again with its --target-model-dir"
@@ -71,6 +80,9 @@ def check_scale(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
     """The drafter reads the target's embedding table, so it needs the target's factor too."""
     own, wanted = drafter.keys.number(drafter.own("embedding_scale")), target.embedding_scale
     if wanted is None or math.isclose(wanted, 1.0):
+        if own is not None and not math.isclose(own, 1.0):
+            cure = "the target's embeddings have no factor: compare with input_embedding_scale in its config.json"
+            yield warning("embedding-scale", own, None, cure)
         return
     shown = round(wanted, 4)
     if own is None:
@@ -83,10 +95,16 @@ def check_scale(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
 
 
 def check_window(drafter: DrafterView) -> Iterator[Finding]:
+    """A window needs one bool per layer that says which layers have it, and the other way round."""
     window = drafter.keys.integer(drafter.own("attention.sliding_window"))
-    if not window or drafter.keys.integer(drafter.own("hyper_connection.count")):
-        return  # DeepSeek-V4 stages are windowed all and have no pattern
     name = drafter.own("attention.sliding_window_pattern")
+    if drafter.keys.integer(drafter.own("hyper_connection.count")):
+        return  # DeepSeek-V4 stages are windowed all and have no pattern
+    if not window:
+        if any(drafter.keys.items(name) or []):
+            cure = f"the pattern names windowed layers, but {drafter.own('attention.sliding_window')} is missing"
+            yield error("window-pattern", None, None, f"{cure}: convert the drafter again")
+        return
     value = drafter.keys.values.get(name)
     layers = drafter.keys.integer(drafter.own("block_count"))
     if value is None or isinstance(value, (int, str)):
@@ -98,7 +116,8 @@ def check_window(drafter: DrafterView) -> Iterator[Finding]:
     block = drafter.keys.integer(drafter.own("block_size"))
     if any(pattern) and block is not None and window < block:
         yield warning("window-block", window, f"block of {block}", "a window smaller than the block hides part of it")
-    yield from _causality(drafter, pattern)
+    if drafter.row is not None and drafter.row.block:
+        yield from _causality(drafter, pattern)
 
 
 def _causality(drafter: DrafterView, pattern: list[int]) -> Iterator[Finding]:

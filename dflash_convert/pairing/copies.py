@@ -99,7 +99,12 @@ def _factor(drafter: DrafterView) -> float:
 def _findings(name: str, tensor: str, severity: Severity, found: Likeness | None) -> Iterator[Finding]:
     if found is None or found.copy:
         return
-    if found.cosine >= UNLIKE:
+    if found.cosine >= ALIKE:
+        cure = (
+            "the target's rows, but of another length: a factor (Gemma's) is in the table, or embedding_scale lacks it"
+        )
+        yield Finding(name, severity, str(found), "the target's own", cure)
+    elif found.cosine >= UNLIKE:
         cure = "near the target's, but no copy of them: trained further, or of another version of the target"
         yield Finding(name, "warning", str(found), "the target's own", cure)
     else:

@@ -42,6 +42,7 @@ class Vocab:
     pre: str | None = None
     tokens: Sequence[str] | None = field(default=None, repr=False)
     types: Sequence[int] | None = field(default=None, repr=False)
+    merges: Sequence[str] | None = field(default=None, repr=False)
     special: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -152,6 +153,7 @@ def vocab_from_keys(source: str, keys: Mapping[str, KV]) -> Vocab:
         pre=plain.text("tokenizer.ggml.pre"),
         tokens=_array(source, keys, "tokenizer.ggml.tokens") or None,
         types=_array(source, keys, "tokenizer.ggml.token_type"),
+        merges=_array(source, keys, "tokenizer.ggml.merges"),
         special={kind: value for kind, value in special.items() if value is not None},
     )
 
@@ -162,6 +164,6 @@ def _array(source: str, keys: Mapping[str, KV], name: str) -> Any:
         return None
     if kv.item is None:
         raise ContainerError(f"{source}: key {name} is not an array")
-    if (kv.item is ValueType.STRING) is not name.endswith(".tokens"):
+    if (kv.item is ValueType.STRING) is not name.endswith((".tokens", ".merges")):
         raise ContainerError(f"{source}: key {name} is an array of {kv.item.name}")
     return kv.value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from dflash_convert.pairing.finding import Finding, error, warning
 from dflash_convert.pairing.geometry import wrong_target
@@ -39,7 +40,10 @@ def check_vocabulary(drafter: DrafterView, target: TargetView) -> Iterator[Findi
     if drafter.is_gguf:
         yield from _tokenizer(drafter.vocab, target.vocab)
     if not strangers:  # of another model's vocabulary nothing more is to be learned token by token
-        yield from _content(drafter, target)
+        content = list(_content(drafter, target))
+        yield from content
+        if drafter.is_gguf and not content:
+            yield from _types_and_merges(drafter.vocab, target.vocab)
 
 
 def _sizes(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
@@ -94,6 +98,30 @@ def _content(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
         yield error("vocabulary-content", mine, its, cure)
 
 
+def _types_and_merges(mine: Vocab, its: Vocab) -> Iterator[Finding]:
+    """Drafts are ids, so neither changes one; but then the file was made from another tokenizer than it seems."""
+    if mine.types is not None and its.types is not None and not same(mine.types, its.types):
+        pairs = enumerate(zip(mine.types, its.types, strict=False))
+        wrong = [(i, a, b) for i, (a, b) in pairs if a != b and not (mine.is_padding(i) and its.is_padding(i))]
+        if wrong:
+            index, kind, wanted = wrong[0]
+            more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+            yield warning("token-types", f"{index}: {kind}{more}", f"{index}: {wanted}{more}", RECONVERT)
+    if mine.merges is not None and its.merges is not None and not same(mine.merges, its.merges):
+        own, other = list(mine.merges), list(its.merges)
+        at = next((i for i, (a, b) in enumerate(zip(own, other, strict=False)) if a != b), min(len(own), len(other)))
+        sides = [_shown(merges[at]) if at < len(merges) else "no more" for merges in (own, other)]
+        yield warning("merges", f"{at}: {sides[0]}", f"{at}: {sides[1]}", RECONVERT)
+
+
+def same(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Equal arrays; of two files the bytes are compared, which decodes nothing."""
+    mine, its = getattr(a, "raw", None), getattr(b, "raw", None)
+    if mine is not None and its is not None and getattr(a, "kind", None) == getattr(b, "kind", None):
+        return len(a) == len(b) and bool(mine == its)
+    return list(a) == list(b)
+
+
 def _marks(vocab: Vocab, index: int) -> bool:
     """A special or added token, or padding."""
     if vocab.types is None or index >= len(vocab.types):
@@ -105,7 +133,7 @@ def _differences(mine: Vocab, its: Vocab) -> Iterator[tuple[int, str, str]]:
     """(id, the drafter's token, the target's) wherever a token that either uses differs."""
     ours: Sequence[str] = mine.tokens or ()
     theirs: Sequence[str] = its.tokens or ()
-    if list(ours) == list(theirs):
+    if same(ours, theirs):
         return
     for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
         if a != b and not (mine.is_padding(index) and its.is_padding(index)):

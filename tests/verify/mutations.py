@@ -91,6 +91,6 @@ MUTATIONS = {
     "permuted q/k": Mutation(permuted, None, None, True),
     "norms dropped": Mutation(norms_dropped, "missing-tensors", "missing-tensors", True),
     "norms of one": Mutation(norms_of_one, None, None, False),
-    "wrong embedding scale": Mutation(scale, None, None, True),
+    "wrong embedding scale": Mutation(scale, "embedding-scale", "embedding-scale", True),
     "head swapped": Mutation(head, "own-head", "own-head", True),
 }
