@@ -137,7 +137,10 @@ def test_every_command_takes_it(
     converted = Path(printed.strip())
     assert converted.name == f"{prefix}T-BF16.gguf"
     assert f"--spec-type {spec_type} --spec-draft-n-max {n_max}" in said
-    assert open_gguf(converted).architecture == architecture
+    written = open_gguf(converted)
+    assert written.architecture == architecture
+    if taps := written.get(f"{architecture}.target_layers"):  # the file counts inputs, its origin and --taps outputs
+        assert (list(taps), list(written.get("dflash_convert.source_taps"))) == ([2, 3, 4], [1, 2, 3])
 
     small = out / f"{prefix}T-Q8_0.gguf"
     assert run("quantize", converted, small, "q8_0")[0] == 0

@@ -89,7 +89,9 @@ def test_stacked_experts_stream_across_their_borders(read: Read) -> None:
     plan = next(p for p in read(case).tensors if p.name == "blk.1.ffn_down_exps.weight")
     assert plan.shape == (mk.EXPERTS, mk.HIDDEN, mk.EXPERT_FFN)
     rows = mk.EXPERTS * mk.HIDDEN
+    sent = plan
     plan = job_from_json(json.loads(json.dumps(job_to_json(Job(plan, 0, rows, ())))), {}).plan
+    assert (plan, plan.type) == (sent, "MXFP4"), "a worker has the whole plan"
     with Reader() as reader:
         source = RowSource(reader)
         got = np.concatenate([source.rows(plan, at, min(at + 7, rows)) for at in range(0, rows, 7)])
