@@ -25,7 +25,7 @@ NEEDED = {
     "gguf": ("0.17", "names in general.* keys"),
     "huggingface_hub": ("0.34", "downloads and publishing"),
     "numpy": ("1.26.4", "every conversion"),
-    "safetensors": ("0.5", "checkpoints"),
+    "safetensors": ("0.6", "checkpoints"),
     "sentencepiece": ("0.2.1", "targets with a tokenizer.model"),
     "tokenizers": ("0.21", "recognising pre-tokenizers"),
     "tqdm": ("4.66.3", "progress bars"),
