@@ -164,6 +164,10 @@ def variant_of(family: str) -> Variant:
     raise KeyError(family)
 
 
+# methods that draft from the text so far, without a drafter (common/speculative.cpp)
+NGRAMS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
+
+
 def spec_types() -> tuple[str, ...]:
     """The values of ``--spec-type`` that run a drafter, each once, plain DFlash first."""
     found = dict.fromkeys(variant.spec_type for row in DRAFTERS for variant in reversed(row.variants))

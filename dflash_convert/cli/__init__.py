@@ -22,6 +22,8 @@ COMMANDS = {
     "check": ("check", "Check statically that a drafter and a target belong together."),
     "verify": ("verify", "Compare a converted file with its source, tensor by tensor and key by key."),
     "validate": ("validate", "Run the pair in llama.cpp and judge acceptance, speed and text."),
+    "compare": ("compare", "Run several drafters and settings on the same work and say which to take."),
+    "tune": ("tune", "Find the settings of a drafter that pay on this machine."),
     "head": ("head", "Give a drafter an output head of its own, reduced to the tokens that pay."),
     "diff": ("diff", "Show keys and tensors in which two GGUF files differ."),
     "migrate": ("migrate", "Rewrite a fork's drafter GGUF for llama.cpp."),

@@ -15,7 +15,11 @@ PACKAGE = "xllamacpp"
 
 def spec_types() -> dict[str, str]:
     """llama.cpp's name of each drafting method -> the package's name of the same."""
-    return {name: "COMMON_SPECULATIVE_TYPE_" + name.upper().replace("-", "_") for name in llama.spec_types()}
+    return {name: member(name) for name in (*llama.spec_types(), *llama.NGRAMS)}
+
+
+def member(name: str) -> str:
+    return "COMMON_SPECULATIVE_TYPE_" + name.upper().replace("-", "_")
 
 
 def installed() -> str | None:
@@ -45,9 +49,11 @@ def command(info: EngineInfo, launch: Launch, port: int, api_key: str) -> tuple[
     config = {
         "target": str(launch.target),
         "drafter": str(launch.drafter) if launch.drafter else None,
-        "spec_type": spec_types().get(launch.spec_type, launch.spec_type),
+        "spec_types": [member(name) for name in launch.methods],
         "n_max": launch.n_max,
-        "ctx_size": launch.ctx_size,
+        "p_min": launch.p_min,
+        "ctx_size": launch.ctx_size * launch.parallel,
+        "parallel": launch.parallel,
         "threads": launch.threads,
         "gpu_layers": launch.gpu_layers,
         "verbosity": launch.verbosity,

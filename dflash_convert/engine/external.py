@@ -24,11 +24,17 @@ DRAFT_CACHE_OPTIONS = frozenset(
 
 def command(info: EngineInfo, launch: Launch, port: int, api_key: str) -> tuple[list[str], dict[str, str]]:
     """llama-server's command line and environment. Arguments of the user come last, so they win."""
-    args = [str(info.path), "-m", str(launch.target), "-c", str(launch.ctx_size), "-np", "1"]
+    args = [str(info.path), "-m", str(launch.target), "-c", str(launch.ctx_size * launch.parallel)]
+    args += ["-np", str(launch.parallel)]
     args += ["--host", HOST, "--port", str(port), "--jinja", "-lv", str(launch.verbosity)]
     if launch.drafter:
-        args += ["-md", str(launch.drafter), "--spec-type", launch.spec_type]
+        args += ["-md", str(launch.drafter)]
+    if launch.methods:
+        args += ["--spec-type", ",".join(launch.methods)]
+    if launch.drafter:
         args += ["--spec-draft-n-max", str(launch.n_max)]
+        if launch.p_min is not None:
+            args += ["--spec-draft-p-min", f"{launch.p_min:g}"]
         args += ["--spec-draft-type-k", "f16", "--spec-draft-type-v", "f16"]
         if launch.draft_device:
             args += ["--spec-draft-device", launch.draft_device]

@@ -69,7 +69,7 @@ def choose(
 
 def require(engine: EngineInfo, spec_type: str) -> None:
     """Raise :class:`EngineRunError` when the engine says what it knows and the drafting method is not in it."""
-    if engine.spec_types and not engine.knows(spec_type):
+    if engine.spec_types and not all(map(engine.knows, spec_type.split(","))):
         known = ", ".join(s for s in engine.spec_types if s.startswith("draft-")) or "none"
         raise EngineRunError(
             OPTION,

@@ -8,6 +8,8 @@ import math
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from dflash_convert.engine import embedded, external, logs
@@ -40,20 +42,19 @@ class Session:
     def complete(self, request: Request) -> Trace:
         """Run one request to its end; nothing of an earlier request is reused."""
         start = self._process.log_size()
-        body: dict[str, Any] = {
-            "prompt": request.prompt if isinstance(request.prompt, str) else list(request.prompt),
-            "n_predict": request.n_predict,
-            "temperature": request.sampling.temperature,
-            "cache_prompt": False,
-            "return_tokens": True,
-            "ignore_eos": request.ignore_eos,
-        }
-        if not request.sampling.greedy:
-            sampling = request.sampling
-            body |= {"top_p": sampling.top_p, "top_k": sampling.top_k, "min_p": 0.0, "seed": sampling.seed}
         self._requests += 1
-        reply = self._call("POST", "/completion", body, f"during request {self._requests}")
+        reply = self._call("POST", "/completion", _body(request), f"during request {self._requests}")
         return self._trace(reply, self._request_log(start))
+
+    def complete_together(self, requests: Sequence[Request]) -> tuple[list[Trace], float]:
+        """Requests at the same time, and the milliseconds until the last one ended; the log, which mixes them, tells
+        nothing of their steps and positions."""
+        began = time.monotonic()
+        doing = f"during {len(requests)} requests at a time"
+        with ThreadPoolExecutor(len(requests)) as pool:
+            replies = list(pool.map(lambda r: self._call("POST", "/completion", _body(r), doing), requests))
+        ms = 1000 * (time.monotonic() - began)
+        return [replace(self._trace(reply, ""), steps=None, draft_ms=None) for reply in replies], ms
 
     def render(self, messages: Sequence[Message], thinking: bool | None = None) -> str:
         """The prompt the engine makes of a chat with the target's own template; None: the template's default."""
@@ -157,6 +158,21 @@ class Session:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             text = f"llama.cpp sent a reply without a usable field {error}"
             raise EngineRunError(REQUEST, text, tip="use a newer llama.cpp", log=log) from None
+
+
+def _body(request: Request) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "prompt": request.prompt if isinstance(request.prompt, str) else list(request.prompt),
+        "n_predict": request.n_predict,
+        "temperature": request.sampling.temperature,
+        "cache_prompt": False,
+        "return_tokens": True,
+        "ignore_eos": request.ignore_eos,
+    }
+    if not request.sampling.greedy:
+        sampling = request.sampling
+        body |= {"top_p": sampling.top_p, "top_k": sampling.top_k, "min_p": 0.0, "seed": sampling.seed}
+    return body
 
 
 @contextlib.contextmanager

@@ -39,7 +39,9 @@ class Request:
 class Launch:
     """How to start an engine for one target and, for a drafted run, one drafter.
 
-    ``spec_type`` is llama.cpp's name of the drafting method (``draft-dflash`` …); ``ctx_size`` in tokens;
+    ``spec_type`` is llama.cpp's name of the drafting method (``draft-dflash`` …), or several with commas between
+    them; methods without a drafter (``ngram-mod`` …) draft when there is none. ``p_min`` ends a draft at the first
+    token the drafter is less sure of; ``parallel`` slots share the context of ``ctx_size`` tokens each;
     the timeouts in seconds. None leaves a choice to the engine. The drafter's cache is f16 always: with a
     quantized one acceptance was seen to fall from 99 % to 2 % (llama.cpp issue 25725).
     """
@@ -57,6 +59,14 @@ class Launch:
     verbosity: int = 4
     start_timeout: float = 600.0
     request_timeout: float = 1800.0
+    p_min: float | None = None
+    parallel: int = 1
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The drafting methods that this start uses, none for a run without drafts."""
+        named = tuple(self.spec_type.split(","))
+        return named if self.drafter else tuple(name for name in named if name.startswith("ngram"))
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def server_params(xllamacpp: Any, config: dict[str, Any]) -> Any:
     params.port = config["port"]
     params.api_keys = [config["api_key"]]
     params.ui = False
-    params.n_parallel = 1
+    params.n_parallel = config["parallel"]
     params.n_ctx = config["ctx_size"]
     params.verbosity = config["verbosity"]
     params.cache_ram_mib = 0
@@ -39,11 +39,14 @@ def server_params(xllamacpp: Any, config: dict[str, Any]) -> Any:
         params.cpuparams_batch.n_threads = config["threads"]
     if config["gpu_layers"] is not None:
         params.n_gpu_layers = config["gpu_layers"]
-    if config["drafter"]:
+    if config["spec_types"]:
         kinds = xllamacpp.common_speculative_type.__members__
-        params.speculative.types = [kinds[config["spec_type"]]]
+        params.speculative.types = [kinds[name] for name in config["spec_types"]]
+    if config["drafter"]:
         params.speculative.draft.mparams.path = config["drafter"]
         params.speculative.draft.n_max = config["n_max"]
+        if config["p_min"] is not None:
+            params.speculative.draft.p_min = config["p_min"]
         params.speculative.draft.cache_type_k = xllamacpp.ggml_type.GGML_TYPE_F16
         params.speculative.draft.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F16
     return params

@@ -44,10 +44,8 @@ def read_pair(drafter: Path, target: Path) -> Pair:
     for path in (drafter, target):
         if path.is_dir():
             raise InputError(f"{path} is a directory, and validate runs GGUF files", tip=DIRECTORY)
-    draft, main = open_gguf(drafter), open_gguf(target)
+    draft, main = open_gguf(drafter), read_target(target)
     variant = drafting_method(draft, drafter)
-    if llama.drafter(main.architecture) is not None:
-        raise FamilyError(f"{target} is a drafter ({main.architecture}), not a target model", tip=SWAPPED)
     own = keys_of(draft).under(draft.architecture)
     block = own.integer("block_size", low=1)
     cap = None if block is None else max(variant.max_drafts(block, own.boolean("sample_from_anchor")), 1)
@@ -60,6 +58,16 @@ def read_pair(drafter: Path, target: Path) -> Pair:
         trained_context=keys_of(main).under(main.architecture).integer("context_length"),
         vocab_size=array_length(main.get("tokenizer.ggml.tokens")) or None,
     )
+
+
+def read_target(path: Path) -> Gguf:
+    """The target's header; FamilyError for a drafter in its place."""
+    from dflash_convert.container.reader import open_gguf
+
+    main = open_gguf(path)
+    if llama.drafter(main.architecture) is not None:
+        raise FamilyError(f"{path} is a drafter ({main.architecture}), not a target model", tip=SWAPPED)
+    return main
 
 
 def drafting_method(draft: Gguf, path: Path) -> llama.Variant:

@@ -1,0 +1,80 @@
+"""dflash-convert tune TARGET.gguf DRAFTER.gguf…"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dflash_convert.cli.common import echo, json_option, say, verbosity_options
+from dflash_convert.cli.contest import FILE, contest, contest_options, split
+from dflash_convert.errors import UsageError
+
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@click.command("tune")
+@click.argument("target", type=FILE, metavar="TARGET.gguf")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="DRAFTER.gguf… [-- LLAMA-SERVER-ARGS…]")
+@contest_options
+@click.option("--rounds", type=click.IntRange(3, 20), default=3, show_default=True, help="Rounds of the final.")
+@click.option("--time", "limit", metavar="10m", help="Start no new trial after half of this; the final always runs.")
+@click.option("--preset", type=FILE, metavar="FILE", help="Write the best settings as a preset.ini.")
+@click.option("--force", is_flag=True, help="Replace an existing preset.")
+@json_option
+@verbosity_options
+def command(target: Path, words: tuple[str, ...], **given: Any) -> None:
+    """Find the draft length and p-min that pay on this machine and for these prompts.
+
+    One run at the whole block gives acceptance by position, a few short ones give what a step costs; the speed of every
+    draft length follows. The best few are run and confirmed in a final of several rounds against no drafter.
+    """
+    from dflash_convert.contest import preset, report
+    from dflash_convert.contest.candidates import distinct
+    from dflash_convert.contest.engines import main_work
+    from dflash_convert.contest.prepare import prepare
+    from dflash_convert.contest.tune import tune
+    from dflash_convert.output import check_output_path, write_text
+
+    names, given["engine_args"] = split(words)
+    if not names:
+        raise UsageError("tune needs a drafter", tip="dflash-convert tune TARGET.gguf DRAFTER.gguf")
+    if given["preset"]:
+        check_output_path(given["preset"], force=given["force"])
+    quiet = given["quiet"]
+    made = prepare(contest(target, names, given))
+    for name, reason in made.refused.items():
+        say(f"not run: {name}: {reason}", quiet=quiet)
+    drafters = distinct(made.candidates)[1:]
+    without = [each.name for each in drafters if each.drafter is None]
+    if without:
+        raise UsageError(f"{without[0]} has no settings to tune", tip="compare runs it beside a drafter")
+    work = main_work(made.engines, made.items, made.chats)
+    found = tune(
+        made.engines,
+        drafters,
+        work,
+        made.store,
+        lambda text: say(text, quiet=quiet),
+        _seconds(given["limit"]),
+        given["rounds"],
+    )
+    if given["preset"]:
+        write_text(given["preset"], preset.text(target, found.best), force=given["force"])
+    if given["as_json"]:
+        click.echo(json.dumps(report.tune_json(found, made.engines.info.name), indent=1, ensure_ascii=False))
+        return
+    echo(report.tune_text(found))
+    say(f"\nrun it:  {preset.command(target, found.best)}", quiet=quiet)
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,6})([smh]?)", text)
+    if match is None:
+        raise UsageError(f"--time {text} is no length of time", tip="for example 10m, 90s or 1h")
+    return int(match[1]) * UNITS[match[2] or "s"]

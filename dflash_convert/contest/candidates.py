@@ -1,0 +1,114 @@
+"""What takes part: drafters with settings, llama.cpp's methods without a drafter, and nothing at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dflash_convert import llama
+from dflash_convert.container.reader import open_gguf
+from dflash_convert.errors import UsageError
+from dflash_convert.validation.pair import drafting_method
+
+SETTINGS = ("n-max", "p-min")
+EXAMPLE = "for example drafter.gguf,n-max=7,p-min=0.5, ngram-mod, or drafter.gguf+ngram-mod"
+FIRST_DEPTH = 7  # without a measurement: the last size of CUDA's kernel for few rows, and most blocks' better half
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to run the target; ``methods`` empty is without drafts. ``cap`` is the most that a block drafts,
+    ``size`` the drafter's bytes."""
+
+    name: str
+    methods: tuple[str, ...] = ()
+    drafter: Path | None = None
+    n_max: int = 0
+    p_min: float | None = None
+    cap: int = 0
+    size: int = 0
+
+    @property
+    def spec_type(self) -> str:
+        return ",".join(self.methods)
+
+    @property
+    def settings(self) -> str:
+        """``n-max 7, p-min 0.5``; empty without a drafter."""
+        if self.drafter is None:
+            return ""
+        return f"n-max {self.n_max}" + (f", p-min {self.p_min:g}" if self.p_min else "")
+
+
+NOTHING = Candidate("no drafter")
+
+
+def parse(text: str) -> Candidate:
+    """``FILE[+METHOD…][,n-max=N][,p-min=P]`` or ``METHOD``; UsageError with an example for anything else."""
+    whole, *given = text.split(",")
+    settings = dict(_setting(text, each) for each in given)
+    first, *mixed = whole.split("+")
+    methods = [first, *mixed] if first in llama.NGRAMS else mixed
+    for name in methods:
+        if name not in llama.NGRAMS:
+            raise UsageError(
+                f"{text}: {name!r} is no method without a drafter", tip=f"one of {', '.join(llama.NGRAMS)}; {EXAMPLE}"
+            )
+    if first in llama.NGRAMS:
+        if settings:
+            raise UsageError(f"{text}: {next(iter(settings))} is a setting of a drafter", tip=EXAMPLE)
+        return Candidate("+".join(methods), tuple(methods))
+    return _drafter(Path(first), tuple(methods), settings)
+
+
+def _setting(text: str, each: str) -> tuple[str, float]:
+    name, _, value = each.partition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    whole = name != "n-max" or (number >= 1 and number == int(number))
+    if name not in SETTINGS or not whole or not 0 <= number <= 4096 or (name == "p-min" and number >= 1):
+        raise UsageError(f"{text}: {each!r} is no setting of a candidate", tip=EXAMPLE)
+    return name, number
+
+
+def _drafter(path: Path, mixed: tuple[str, ...], settings: dict[str, float]) -> Candidate:
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file, and no method without a drafter", tip=EXAMPLE)
+    gguf = open_gguf(path)
+    method = drafting_method(gguf, path)
+    cap = depth_of(path)
+    n_max = int(settings.get("n-max", min(FIRST_DEPTH, cap)))
+    if n_max > cap:
+        raise UsageError(f"{path.name} drafts at most {cap} tokens, not {n_max}", tip=f"n-max={cap} is its whole block")
+    name = "+".join((path.stem, *mixed))
+    return Candidate(name, (method.spec_type, *mixed), path, n_max, settings.get("p-min"), cap, path.stat().st_size)
+
+
+def depth_of(path: Path) -> int:
+    """The most tokens that the drafter drafts in one go; 16 for one that has no block."""
+    gguf = open_gguf(path)
+    row = llama.drafter(gguf.architecture)
+    if row is None or not row.block:
+        return llama.DEFAULT_BLOCK
+    block = gguf.get(row.key("block_size"))
+    anchor = gguf.get(row.key("sample_from_anchor"))
+    variant = row.variant(gguf.tensors)
+    most = variant.max_drafts(block if isinstance(block, int) else llama.DEFAULT_BLOCK, anchor)
+    return max(most, 1)
+
+
+def distinct(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """No drafter first, then the others under names that differ; UsageError for the same candidate twice."""
+    found: dict[tuple[object, ...], Candidate] = {}
+    names: set[str] = set()
+    for each in candidates:
+        key = (each.methods, each.drafter and each.drafter.resolve(), each.n_max, each.p_min)
+        if key in found:
+            raise UsageError(f"{each.name} ({each.settings or 'as it is'}) was named twice")
+        name = each.name if each.name not in names else f"{each.name}, {each.settings}"
+        names.add(name)
+        found[key] = replace(each, name=name)
+    return (NOTHING, *found.values())

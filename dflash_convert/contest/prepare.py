@@ -1,0 +1,129 @@
+"""A contest made ready: candidates that fit the target, prompts, engine, and where finished runs are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+from dflash_convert.contest.candidates import Candidate, parse
+from dflash_convert.contest.engines import LlamaCpp, machine
+from dflash_convert.contest.trial import Store
+from dflash_convert.engine import find
+from dflash_convert.engine.trace import Launch
+from dflash_convert.errors import DflashError, PairingError, UsageError
+from dflash_convert.pairing import check, open_pair
+from dflash_convert.validation import prompts
+from dflash_convert.validation.pair import read_target
+from dflash_convert.validation.prompts import SETS, Item
+
+DOMAIN = "dflash-convert"
+
+
+@dataclass(frozen=True)
+class Options:
+    """A contest as asked for; ``keep`` is the directory of finished runs, None for the user's cache."""
+
+    target: Path
+    candidates: tuple[str, ...]
+    prompts: Path | None = None
+    sets: tuple[str, ...] = SETS
+    n_predict: int | None = None
+    context: int = 4096
+    threads: int | None = None
+    gpu_layers: int | None = None
+    device: str | None = None
+    draft_device: str | None = None
+    llama_server: str | None = None
+    extra_args: tuple[str, ...] = ()
+    keep: Path | None = None
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Contest:
+    """``refused``: candidates that do not fit the target, by name, with the reason."""
+
+    candidates: tuple[Candidate, ...]
+    refused: dict[str, str]
+    items: tuple[Item, ...]
+    chats: bool
+    engines: LlamaCpp
+    store: Store
+
+
+def prepare(options: Options) -> Contest:
+    """Nothing is run but the engine's own question for its version. PairingError when no candidate fits."""
+    chosen = [parse(text) for text in options.candidates]
+    target = read_target(options.target)
+    fitting, refused = _fitting(chosen, options.target)
+    if refused and not fitting:
+        name, reason = next(iter(refused.items()))
+        raise PairingError(f"{name} does not fit {options.target.name}: {reason}", tip="dflash-convert check names all")
+    items = prompts.read(options.prompts, options.n_predict) if options.prompts else None
+    items = items or prompts.bundled(options.sets, options.n_predict)
+    launch = Launch(
+        target=options.target,
+        ctx_size=options.context,
+        threads=options.threads,
+        gpu_layers=options.gpu_layers,
+        device=options.device,
+        draft_device=options.draft_device,
+        extra_args=options.extra_args,
+    )
+    engine = find.choose(options.llama_server, launch)
+    for candidate in fitting:
+        find.require(engine, candidate.spec_type)
+    store = Store(None if options.fresh else _directory(options), _identity(options, launch, engine.name))
+    chats = isinstance(target.get("tokenizer.chat_template"), str) and any(item.prompt is None for item in items)
+    return Contest(tuple(fitting), refused, tuple(items), chats, LlamaCpp(engine, launch), store)
+
+
+def _fitting(chosen: Sequence[Candidate], target: Path) -> tuple[list[Candidate], dict[str, str]]:
+    fitting, refused = [], {}
+    for candidate in chosen:
+        reason = None if candidate.drafter is None else _reason(candidate.drafter, target)
+        if reason is None:
+            fitting.append(candidate)
+        else:
+            refused[candidate.name] = reason
+    return fitting, refused
+
+
+def _reason(drafter: Path, target: Path) -> str | None:
+    """The first error of ``check``, or None."""
+    try:
+        errors = [each for each in check(*open_pair(drafter, target)) if each.severity == "error"]
+    except DflashError as error:
+        return str(error)
+    return None if not errors else f"{errors[0].name}: {errors[0].cure}"
+
+
+def _directory(options: Options) -> Path:
+    if options.keep is not None:
+        return options.keep
+    root = os.environ.get("XDG_CACHE_HOME") or ""
+    return (Path(root) if root else Path.home() / ".cache") / DOMAIN / "runs"
+
+
+def _identity(options: Options, launch: Launch, engine: str) -> str:
+    status = options.target.stat()
+    shared = {name: str(value) for name, value in vars(replace(launch, target=options.target.resolve())).items()}
+    document = [machine(), engine, status.st_size, status.st_mtime_ns, shared]
+    return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def sizes(text: str | None, option: str) -> tuple[int, ...]:
+    """``1k,8k,32768`` as numbers of tokens or requests; UsageError for anything else."""
+    if text is None:
+        return ()
+    found = []
+    for word in text.lower().split(","):
+        number, factor = (word[:-1], 1024) if word.endswith("k") else (word, 1)
+        if not number.isascii() or not number.isdecimal() or len(number) > 7 or int(number) < 1:
+            raise UsageError(f"{option} {text}: {word!r} is no number", tip="for example 1k,8k,32k")
+        found.append(int(number) * factor)
+    return tuple(dict.fromkeys(found))

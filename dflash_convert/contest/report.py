@@ -1,0 +1,187 @@
+"""What a contest found, as text that fits 80 columns and as one JSON document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dflash_convert.contest.candidates import Candidate
+from dflash_convert.contest.depth import Prediction
+from dflash_convert.contest.judge import Ruling, Standing
+from dflash_convert.contest.tune import Tuned
+from dflash_convert.measure.speed import NO_GAIN
+
+SCHEMA = 1
+WIDTH = 80
+
+
+def table(ruling: Ruling) -> str:
+    """One row a candidate; ``*`` marks those that none beats beyond noise."""
+    head = f"  {'':<30} {'tok/s':>8} {'x':>6} {'spread':>13} {'length':>7}  gain"
+    rows = [ruling.label, head]
+    for each in ruling.standings:
+        mark = "*" if each.best else " "
+        rows.append(f"{mark} {_name(each.candidate):<30} {each.tokens_per_second:>8.1f} {_figures(each)}")
+    return "\n".join(row.rstrip() for row in rows)
+
+
+def _name(candidate: Candidate) -> str:
+    text = candidate.name + (f" n{candidate.n_max}" if candidate.drafter else "")
+    text += f" p{candidate.p_min:g}" if candidate.p_min else ""
+    return text if len(text) <= 30 else f"{text[:14]}…{text[-15:]}"
+
+
+def _figures(each: Standing) -> str:
+    if each.speed is None:
+        return f"{'1.00':>6} {'':>13} {'':>7}"
+    length = "" if each.length is None else f"{each.length:.2f}"
+    if not each.speed.claimed:
+        return f"{'':>6} {'':>13} {length:>7}  {each.speed.gain}"
+    spread = f"{each.speed.spread[0]:.2f} to {each.speed.spread[1]:.2f}"
+    return f"{each.speed.measured:>6.2f} {spread:>13} {length:>7}  {each.speed.gain}"
+
+
+def advice(ruling: Ruling) -> str:
+    """One sentence: what to take for this kind of work, and how sure that is."""
+    best = [each for each in ruling.standings if each.best]
+    winner = ruling.winner
+    if not ruling.pays:
+        tried = [s for s in ruling.standings if s.speed is not None and s.speed.gain == NO_GAIN]
+        why = "none is faster beyond noise" if tried else "each is slower or could not be measured"
+        return f"{ruling.label}: no drafter; {why} on this machine."
+    gain = f"{winner.speed.measured:.2f} x" if winner.speed else ""
+    settings = f" with {winner.candidate.settings}" if winner.candidate.settings else ""
+    others = [each.candidate.name for each in best if each is not winner]
+    equal = f"; equal within noise: {', '.join(others)}" if others else ""
+    return f"{ruling.label}: {winner.candidate.name}{settings}, {gain} the speed without a drafter{equal}."
+
+
+def standing_json(each: Standing) -> dict[str, Any]:
+    speed = each.speed
+    return {
+        **candidate_json(each.candidate),
+        "best": each.best,
+        "tokens_per_second": round(each.tokens_per_second, 2),
+        "gain": None if speed is None else speed.gain,
+        "speedup": None if speed is None else _rounded(speed.speedup),
+        "low": None if speed is None else _rounded(speed.low),
+        "high": None if speed is None else _rounded(speed.high),
+        "drafted": each.drafted,
+        "accepted": each.accepted,
+        "acceptance": round(each.accepted / each.drafted, 6) if each.drafted else 0.0,
+        "mean_length": _rounded(each.length),
+        "acceptance_by_position": [round(share, 4) for share in each.curve],
+        "first_token_ms": round(each.first_ms, 3),
+    }
+
+
+def candidate_json(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "name": candidate.name,
+        "methods": list(candidate.methods),
+        "file": None if candidate.drafter is None else str(candidate.drafter),
+        "bytes": candidate.size,
+        "n_max": candidate.n_max if candidate.drafter else None,
+        "p_min": candidate.p_min,
+    }
+
+
+def ruling_json(ruling: Ruling) -> dict[str, Any]:
+    return {
+        "label": ruling.label,
+        "winner": ruling.winner.candidate.name,
+        "pays": ruling.pays,
+        "advice": advice(ruling),
+        "candidates": [standing_json(each) for each in ruling.standings],
+    }
+
+
+def compare_json(
+    rulings: Sequence[Ruling], kinds: Sequence[Ruling], refused: dict[str, str], engine: str
+) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "kind": "comparison",
+        "engine": engine,
+        "work": [ruling_json(each) for each in rulings],
+        "by_kind": [ruling_json(each) for each in kinds],
+        "refused": [{"name": name, "reason": reason} for name, reason in refused.items()],
+    }
+
+
+def tune_text(found: Tuned) -> str:
+    """The search in a few lines: what was predicted, what was measured, what it would cost to be wrong."""
+    rows = [f"  {'setting':<36} {'predicted':>10} {'measured':>9} {'length':>7} {'ms/step':>8}"]
+    for each in found.measured:
+        known = found.predictions.get(each.candidate.name, ())
+        predicted = "" if each.candidate.p_min or not known else f"{known[each.candidate.n_max - 1].speedup:.2f} x"
+        shown = f"{each.speedup:.2f} x"
+        rows.append(
+            f"  {_name(each.candidate):<36} {predicted:>10} {shown:>9} {each.length:>7.2f} {each.step_ms:>8.2f}"
+        )
+    return "\n".join([*rows, "", table(found.ruling), "", verdict(found)])
+
+
+def verdict(found: Tuned) -> str:
+    """The settings that pay, or why nothing does."""
+    if not found.ruling.pays:
+        dearest = max(found.measured, key=lambda m: m.candidate.n_max)
+        times = dearest.step_ms / found.target_ms if found.target_ms else 0.0
+        return (
+            f"nothing pays on this machine: a step of {dearest.candidate.n_max} drafts costs {times:.1f} tokens of the "
+            f"target alone and yields {dearest.length:.2f}"
+        )
+    best = found.best
+    near = sorted({m.candidate.n_max for m in found.measured if _near(found, m.speedup) and not m.candidate.p_min})
+    lengths = f"n-max {near[0]} to {near[-1]} are within 5 % of the best here" if len(near) > 1 else ""
+    slow = [m for m in found.measured if m.candidate.n_max == best.cap and not m.candidate.p_min]
+    top = max(m.speedup for m in found.measured)
+    loss = (
+        f"the whole block of {best.cap} is {1 - slow[0].speedup / top:.0%} slower"
+        if slow and best.n_max < best.cap
+        else ""
+    )
+    wrong = "; ".join(part for part in (lengths, loss) if part)
+    return advice(found.ruling) + (f" {wrong[0].upper()}{wrong[1:]}." if wrong else "")
+
+
+def _near(found: Tuned, speedup: float) -> bool:
+    return speedup >= 0.95 * max(m.speedup for m in found.measured)
+
+
+def tune_json(found: Tuned, engine: str) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "kind": "tuning",
+        "engine": engine,
+        "complete": found.complete,
+        "starts": found.starts,
+        "exhaustive_starts": found.exhaustive,
+        "target_ms": round(found.target_ms, 4),
+        "best": candidate_json(found.best),
+        "final": ruling_json(found.ruling),
+        "verdict": verdict(found),
+        "measured": [
+            {
+                **candidate_json(m.candidate),
+                "mean_length": round(m.length, 4),
+                "step_ms": round(m.step_ms, 4),
+                "speedup": round(m.speedup, 4),
+            }
+            for m in found.measured
+        ],
+        "predictions": {name: [_prediction(p) for p in each] for name, each in found.predictions.items()},
+    }
+
+
+def _prediction(p: Prediction) -> dict[str, Any]:
+    return {
+        "n_max": p.n,
+        "mean_length": round(p.length, 4),
+        "step_ms": round(p.step_ms, 4),
+        "speedup": round(p.speedup, 4),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)

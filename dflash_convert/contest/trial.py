@@ -1,0 +1,183 @@
+"""Candidates answer the same requests in turn, one engine at a time; finished stints are kept and not run again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Protocol
+
+from dflash_convert.contest.candidates import Candidate
+from dflash_convert.engine.trace import Request, Trace
+from dflash_convert.measure.schedule import Stint, schedule
+from dflash_convert.measure.speed import Pass, Sample
+from dflash_convert.validation.result import build
+
+Say = Callable[[str], None]
+
+
+class Answers(Protocol):
+    """A loaded engine, as far as a trial needs it."""
+
+    def complete(self, request: Request) -> Trace:
+        """One request, run to its end."""
+
+
+class Engines(Protocol):
+    """Starts engines, one at a time."""
+
+    def start(self, candidate: Candidate, parallel: int = 1) -> AbstractContextManager[Answers]:
+        """Loaded and warmed up inside the block."""
+
+    def together(self, answers: Answers, requests: Sequence[Request]) -> tuple[list[Trace], float]:
+        """The requests at the same time, and the milliseconds until the last one ended."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """The requests of one kind of load. ``kinds[i]`` is the kind of text of request i; ``parallel`` at a time."""
+
+    label: str
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    requests: tuple[Request, ...]
+    parallel: int = 1
+
+
+@dataclass
+class Book:
+    """Every pass of every side so far: ``passes[side][round][i]`` is the trace of request i (None before it ran);
+    ``wall_ms`` the same for groups of parallel requests."""
+
+    passes: dict[int, dict[int, list[Trace]]] = field(default_factory=dict)
+    wall: dict[int, dict[int, list[float]]] = field(default_factory=dict)
+    order: dict[int, dict[int, int]] = field(default_factory=dict)
+    starts: int = 0
+
+    def traces(self, side: int) -> list[Trace]:
+        """The first round's."""
+        return self.passes[side][min(self.passes[side])]
+
+    def timed(self, side: int, parallel: int = 1, only: Sequence[int] | None = None) -> list[Pass]:
+        """Passes in the order of the rounds, of the requests ``only`` (None: all)."""
+        found = []
+        for number in sorted(self.passes[side]):
+            traces = self.passes[side][number]
+            if parallel > 1:
+                groups = [traces[i : i + parallel] for i in range(0, len(traces), parallel)]
+                samples = [
+                    Sample(sum(t.generated for t in group), ms)
+                    for group, ms in zip(groups, self.wall[side][number], strict=True)
+                ]
+            else:
+                chosen = range(len(traces)) if only is None else only
+                samples = [Sample(traces[i].generated, traces[i].generation_ms) for i in chosen]
+            found.append(Pass(self.order[side][number], tuple(samples)))
+        return found
+
+
+@dataclass(frozen=True)
+class Store:
+    """Finished passes on disk, by the hash of all that decides them; None keeps nothing.
+
+    ``identity`` is what the passes of this contest have in common: machine, engine, target, requests.
+    """
+
+    directory: Path | None
+    identity: str
+
+    def path(self, candidate: Candidate, work: Work, number: int) -> Path | None:
+        if self.directory is None:
+            return None
+        drafter = None if candidate.drafter is None else [str(candidate.drafter.resolve()), *_stamp(candidate.drafter)]
+        settings = [candidate.methods, drafter, candidate.n_max, candidate.p_min, work.parallel, number]
+        requests = [asdict(request) for request in work.requests]
+        key = sha256(json.dumps([self.identity, settings, requests], sort_keys=True).encode()).hexdigest()
+        return self.directory / f"{key[:32]}.json"
+
+    def read(self, candidate: Candidate, work: Work, number: int) -> tuple[list[Trace], list[float], int] | None:
+        path = self.path(candidate, work, number)
+        try:
+            data = json.loads(path.read_text(encoding="utf-8")) if path else None
+            if data is None:
+                return None
+            return [build(Trace, each) for each in data["traces"]], [float(ms) for ms in data["wall"]], int(data["at"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # not there, or not whole: it is measured again
+
+    def write(
+        self, candidate: Candidate, work: Work, number: int, traces: Sequence[Trace], wall: Sequence[float], at: int
+    ) -> None:
+        from dflash_convert.output import write_text
+
+        path = self.path(candidate, work, number)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            data = {"traces": [asdict(trace) for trace in traces], "wall": list(wall), "at": at}
+            write_text(path, json.dumps(data), force=True)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def run(
+    engines: Engines,
+    candidates: Sequence[Candidate],
+    work: Work,
+    rounds: int,
+    store: Store,
+    say: Say = lambda _: None,
+    book: Book | None = None,
+) -> Book:
+    """``rounds`` of all candidates in turned order (:mod:`dflash_convert.measure.schedule`), after ``book``'s own."""
+    book = book or Book()
+    before = len(book.passes.get(0, {}))
+    for each in schedule(len(candidates), rounds):
+        stint = Stint(each.side, tuple(before + number for number in each.rounds))
+        _stint(engines, candidates[stint.side], stint, work, store, say, book)
+    return book
+
+
+def _stint(
+    engines: Engines, candidate: Candidate, stint: Stint, work: Work, store: Store, say: Say, book: Book
+) -> None:
+    missing = []
+    for number in stint.rounds:
+        kept = store.read(candidate, work, number)
+        if kept is None:
+            missing.append(number)
+        else:
+            _note(book, stint.side, number, *kept)
+    if not missing:
+        return
+    say(f"{candidate.name}{', ' * bool(candidate.settings)}{candidate.settings}: {work.label}, round {missing[0] + 1}")
+    book.starts += 1
+    with engines.start(candidate, work.parallel) as answers:
+        for number in missing:
+            traces, wall = _answers(engines, answers, work)
+            at = sum(len(rounds) for rounds in book.order.values())
+            store.write(candidate, work, number, traces, wall, at)
+            _note(book, stint.side, number, traces, wall, at)
+
+
+def _answers(engines: Engines, answers: Answers, work: Work) -> tuple[list[Trace], list[float]]:
+    if work.parallel == 1:
+        return [answers.complete(request) for request in work.requests], []
+    traces: list[Trace] = []
+    wall: list[float] = []
+    for at in range(0, len(work.requests), work.parallel):
+        found, ms = engines.together(answers, work.requests[at : at + work.parallel])
+        traces += found
+        wall.append(ms)
+    return traces, wall
+
+
+def _note(book: Book, side: int, number: int, traces: list[Trace], wall: list[float], at: int) -> None:
+    book.passes.setdefault(side, {})[number] = traces
+    book.wall.setdefault(side, {})[number] = wall
+    book.order.setdefault(side, {})[number] = at

@@ -1,0 +1,135 @@
+"""Machines that exist as a cost model: what drafting and verifying take, how far drafts are right, noise and stalls."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from dflash_convert.contest.candidates import NOTHING, Candidate
+from dflash_convert.engine.trace import Request, Trace
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Milliseconds: verifying k tokens is ``verify[0] + verify[1] * k``, ``jump`` more from 9 tokens on; drafting a
+    block of k positions ``draft[0] + draft[1] * k``."""
+
+    verify: tuple[float, float]
+    draft: tuple[float, float]
+    jump: float = 0.0
+
+    def step(self, drafted: int, block: int) -> float:
+        k = drafted + 1
+        verify = self.verify[0] + self.verify[1] * k + (self.jump if k > 8 else 0.0)
+        return verify + (self.draft[0] + self.draft[1] * (block + 1) if block else 0.0)
+
+
+# shapes of public and measured figures: a 12 GB card flat in n, a data-centre card whose steps grow, a small CPU on
+# which verifying costs nearly a decode a token, a laptop chip in between
+MACHINES = {
+    "RTX 3060": Costs((24.0, 0.05), (6.0, 0.1)),
+    "H200": Costs((2.6, 0.25), (0.9, 0.05), jump=0.8),
+    "CPU": Costs((3.0, 9.0), (4.0, 0.6)),
+    "Apple": Costs((14.0, 1.4), (3.0, 0.3)),
+}
+
+
+@dataclass
+class Machine:
+    """Engines that answer by the model. ``right`` is how sure a drafter is on average at the first position and
+    ``fade`` what is left of it one position on; a draft is right with the probability that the drafter states."""
+
+    costs: Costs
+    seed: int
+    right: dict[str, float] = field(default_factory=dict)
+    fade: float = 0.97
+    noise: float = 0.02
+    stalls: float = 0.01
+    starts: int = 0
+
+    @contextmanager
+    def start(self, candidate: Candidate, parallel: int = 1) -> Iterator[_Engine]:
+        self.starts += 1
+        pace = random.Random(f"{self.seed} start {self.starts}").gauss(1.0, self.noise / 2)
+        yield _Engine(self, candidate, pace, random.Random(f"{self.seed} {self.starts}"))
+
+    def together(self, answers: _Engine, requests: Sequence[Request]) -> tuple[list[Trace], float]:
+        traces = [answers.complete(request) for request in requests]
+        return traces, sum(t.generation_ms for t in traces) / 2
+
+    def speed(self, candidate: Candidate, requests: Sequence[Request]) -> float:
+        """Tokens a millisecond on these requests, without noise."""
+        quiet = replace(self, noise=0.0, stalls=0.0, starts=0)
+        with quiet.start(candidate) as engine:
+            traces = [engine.complete(request) for request in requests]
+        return sum(t.generated for t in traces) / sum(t.generation_ms for t in traces)
+
+
+@dataclass
+class _Engine:
+    machine: Machine
+    candidate: Candidate
+    pace: float
+    luck: random.Random
+
+    def complete(self, request: Request) -> Trace:
+        text = random.Random(f"{self.machine.seed} {request.prompt}")  # the same answer for every candidate
+        hard = text.uniform(0.9, 1.05)
+        made = _Answer()
+        made.generate(request.n_predict, self.machine, self.candidate, hard, text)
+        factor = self.pace * max(self.luck.gauss(1.0, self.machine.noise), 0.5)
+        if self.luck.random() < self.machine.stalls:
+            factor *= self.luck.uniform(2.5, 12.0)
+        return Trace(
+            prompt_tokens=8,
+            tokens=(),
+            text="",
+            drafted=made.drafted,
+            accepted=made.accepted,
+            generated=request.n_predict,
+            prompt_ms=1.0,
+            generation_ms=made.ms * factor,
+            steps=made.steps if made.drafted else 0,
+            accepted_per_position=tuple(made.kept) if made.drafted else (),
+        )
+
+
+@dataclass
+class _Answer:
+    ms: float = 0.0
+    steps: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    kept: list[int] = field(default_factory=list)
+
+    def generate(self, tokens: int, machine: Machine, candidate: Candidate, hard: float, luck: random.Random) -> None:
+        left = tokens - 1
+        words = [(luck.uniform(-0.3, 0.3), luck.random()) for _ in range(tokens + 1)]  # the same for every setting
+        self.kept = [0] * candidate.n_max
+        base = machine.right.get(candidate.name, 0.0)
+        while left > 0:
+            limit = min(candidate.n_max, left)
+            drafted = accepted = 0
+            wrong = False
+            for i in range(limit):
+                ease, fate = words[tokens - left + i]
+                sure = min(max(base * hard * machine.fade**i + ease, 0.0), 0.99)
+                if candidate.p_min and sure < candidate.p_min:
+                    break
+                drafted += 1
+                wrong = wrong or fate >= sure
+                if not wrong:
+                    accepted += 1
+                    self.kept[i] += 1
+            self.ms += machine.costs.step(drafted, candidate.n_max)
+            self.steps += 1
+            self.drafted += drafted
+            self.accepted += accepted
+            left -= accepted + 1
+
+
+def drafter(name: str, cap: int = 15, size: int = 100) -> Candidate:
+    """A drafter that has no file."""
+    return replace(NOTHING, name=name, methods=("draft-dflash",), n_max=cap, cap=cap, size=size)

@@ -1,0 +1,61 @@
+"""Candidates as they are typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dflash_convert import convert
+from dflash_convert.contest.candidates import NOTHING, distinct, parse
+from dflash_convert.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def drafter(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pair = fixtures / "tiny-js"
+    conversion = convert.prepare(
+        convert.Source(pair / "drafter"), convert.Source(pair / "target"), convert.Options(("q8_0",))
+    )
+    place = tmp_path_factory.mktemp("candidates") / "dflash-tiny-js-Q8_0.gguf"
+    convert.write(conversion, [place], threads=1)
+    return place
+
+
+def test_a_drafter_takes_its_block_up_to_seven(drafter: Path) -> None:
+    found = parse(str(drafter))
+    assert (found.methods, found.n_max, found.cap, found.p_min) == (("draft-dflash",), 7, 7, None)
+
+
+def test_settings_and_mixed_methods(drafter: Path) -> None:
+    found = parse(f"{drafter}+ngram-mod,n-max=3,p-min=0.5")
+    assert found.methods == ("draft-dflash", "ngram-mod")
+    assert (found.n_max, found.p_min) == (3, 0.5)
+    assert found.settings == "n-max 3, p-min 0.5"
+    assert parse("ngram-simple").drafter is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ngram-none", "no such file, and no method"),
+        ("ngram-mod,n-max=3", "setting of a drafter"),
+        ("{}+eagle", "no method without a drafter"),
+        ("{},n-max=99", "drafts at most 7 tokens"),
+        ("{},n-max=0", "no setting of a candidate"),
+        ("{},p-min=1.5", "no setting of a candidate"),
+        ("{},depth=3", "no setting of a candidate"),
+    ],
+)
+def test_other_words_are_refused(drafter: Path, text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        parse(text.format(drafter))
+
+
+def test_no_drafter_takes_part_always_and_names_differ(drafter: Path) -> None:
+    one, other = parse(f"{drafter},n-max=3"), parse(f"{drafter},n-max=5")
+    found = distinct([one, other])
+    assert found[0] == NOTHING
+    assert len({each.name for each in found}) == 3
+    with pytest.raises(UsageError, match="named twice"):
+        distinct([one, one])

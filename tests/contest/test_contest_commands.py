@@ -1,0 +1,132 @@
+"""compare and tune on the trained pair in the embedded llama.cpp: counts, refusals, kept runs, presets, width."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from dflash_convert import convert
+from dflash_convert.engine import embedded
+
+pytestmark = [pytest.mark.engine, pytest.mark.skipif(embedded.installed() is None, reason="needs xllamacpp")]
+ROOT = Path(__file__).resolve().parents[2]
+TARGET = ROOT / "fixtures" / "tiny-js" / "target-bf16.gguf"
+LONG = ("--prompts", ROOT / "fixtures" / "tiny-js" / "prompts.jsonl", "-t", "1")
+SHORT = (*LONG, "--n-predict", "16")
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def cli(*args: object) -> Ran:
+    command = [sys.executable, "-m", "dflash_convert", *map(str, args)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert "Traceback" not in done.stderr
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="module")
+def drafters(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    pair = fixtures / "tiny-js"
+    types = ("bf16", "q8_0")
+    conversion = convert.prepare(
+        convert.Source(pair / "drafter"), convert.Source(pair / "target"), convert.Options(types, target_name="tiny-js")
+    )
+    paths = conversion.default_paths(tmp_path_factory.mktemp("contest"))
+    convert.write(conversion, paths, threads=1)
+    return dict(zip(types, paths, strict=True))
+
+
+@pytest.fixture(scope="module")
+def compared(drafters: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    keep = tmp_path_factory.mktemp("keep")
+    ran = cli(
+        "compare", TARGET, drafters["bf16"], f"{drafters['q8_0']},n-max=3", "ngram-mod", *LONG, "--keep", keep, "--json"
+    )
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out), keep
+
+
+def test_every_candidates_acceptance_is_its_known_figure(compared: tuple[dict[str, Any], Path]) -> None:
+    """The same counts as validate gives: drafting does not depend on who asks."""
+    rows = {each["name"]: each for each in compared[0]["work"][0]["candidates"]}
+    assert list(rows) == ["no drafter", "dflash-tiny-js-BF16", "dflash-tiny-js-Q8_0", "ngram-mod"]
+    assert (rows["dflash-tiny-js-BF16"]["accepted"], rows["dflash-tiny-js-BF16"]["drafted"]) == (869, 1811)
+    assert rows["dflash-tiny-js-Q8_0"]["n_max"] == 3
+    assert rows["no drafter"]["drafted"] == 0
+    assert 3.0 < rows["dflash-tiny-js-Q8_0"]["mean_length"] < rows["dflash-tiny-js-BF16"]["mean_length"]
+
+
+def test_kept_runs_are_not_made_again(compared: tuple[dict[str, Any], Path], drafters: dict[str, Path]) -> None:
+    first, keep = compared
+    candidates = (drafters["bf16"], f"{drafters['q8_0']},n-max=3", "ngram-mod")
+    again = cli("compare", TARGET, *candidates, *LONG, "--keep", keep, "--json")
+    assert json.loads(again.out) == first
+    assert "round" not in again.err
+    damaged = next(iter(sorted(keep.iterdir())))
+    damaged.write_text("{")
+    repaired = cli("compare", TARGET, *candidates, *LONG, "--keep", keep, "--json")
+    assert repaired.err.count("round") == 1
+
+
+def test_the_table_fits_and_a_preset_names_the_winner(drafters: dict[str, Path], tmp_path: Path) -> None:
+    preset = tmp_path / "preset.ini"
+    ran = cli(
+        *("compare", TARGET, drafters["q8_0"], f"{drafters['q8_0']}+ngram-mod,n-max=3,p-min=0.5", *SHORT),
+        *("--fresh", "--parallel", "2", "--preset", preset),
+    )
+    assert ran.code == 0, ran.err
+    assert max(map(len, ran.out.split("\n\n")[0].splitlines())) <= 80
+    assert "2 requests at a time" in ran.out
+    assert "run it:  llama-server -m" in ran.err
+    assert preset.read_text().startswith("version = 1\n")
+    assert cli("compare", TARGET, "ngram-mod", *SHORT, "--fresh", "--preset", preset).code == 9
+
+
+def test_what_does_not_fit_is_listed_and_not_run(drafters: dict[str, Path], tmp_path: Path) -> None:
+    from make_target import write_target
+
+    other = write_target(ROOT / "fixtures" / "tiny-js" / "target", tmp_path / "other.gguf", "gemma4")
+    alone = cli("compare", other, drafters["q8_0"], *SHORT, "--fresh")
+    assert alone.code == 4
+    assert "does not fit other.gguf" in alone.err
+    beside = cli("compare", other, drafters["q8_0"], "ngram-simple", *SHORT, "--fresh", "--json")
+    assert beside.code == 0, beside.err
+    assert [each["name"] for each in json.loads(beside.out)["refused"]] == ["dflash-tiny-js-Q8_0"]
+
+
+def test_tune_writes_settings_or_says_why_nothing_pays(drafters: dict[str, Path], tmp_path: Path) -> None:
+    preset = tmp_path / "preset.ini"
+    ran = cli("tune", TARGET, drafters["q8_0"], *SHORT, "--fresh", "--preset", preset, "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert found["starts"] <= found["exhaustive_starts"]
+    assert {each["n_max"] for each in found["measured"]} >= {7, 3, 1}
+    assert [each["n_max"] for each in found["predictions"]["dflash-tiny-js-Q8_0"]] == list(range(1, 8))
+    assert ("nothing pays" in found["verdict"]) is not found["final"]["pays"]
+    assert ("spec-draft-n-max" in preset.read_text()) is found["final"]["pays"]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("compare", TARGET), "needs a candidate"),
+        (("tune", TARGET), "needs a drafter"),
+        (("tune", TARGET, "ngram-mod"), "no settings to tune"),
+        (("compare", TARGET, "ngram-mod", "--context", "64k"), "more than --ctx-size"),
+        (("compare", TARGET, "ngram-mod", "--parallel", "x"), "is no number"),
+        (("tune", TARGET, "{}", "--time", "soon"), "no length of time"),
+    ],
+)
+def test_calls_that_cannot_be(drafters: dict[str, Path], args: tuple[object, ...], words: str) -> None:
+    ran = cli(*(str(each).format(drafters["q8_0"]) for each in args), *SHORT, "--fresh")
+    assert ran.code == 2, ran.err
+    assert words in ran.err

@@ -1,0 +1,85 @@
+"""The search and the ranking on machines whose true speeds are known."""
+
+from __future__ import annotations
+
+import random
+import sys
+from dataclasses import replace
+
+import pytest
+from machines import MACHINES, Machine, drafter
+
+from dflash_convert.contest.candidates import NOTHING
+from dflash_convert.contest.judge import rule
+from dflash_convert.contest.trial import Store, Work, run
+from dflash_convert.contest.tune import P_MINS, tune
+from dflash_convert.engine.trace import Request
+from dflash_convert.measure.speed import FASTER, SLOWER
+
+REQUESTS = tuple(Request(f"prompt {i}", 128) for i in range(12))
+WORK = Work("main", tuple(f"p{i}" for i in range(12)), ("code",) * 12, REQUESTS)
+NO_STORE = Store(None, "")
+
+
+def machine(seed: int) -> Machine:
+    luck = random.Random(seed)
+    costs = MACHINES[list(MACHINES)[seed % len(MACHINES)]]
+    return Machine(costs, seed, {"a": luck.uniform(0.45, 0.95)}, fade=luck.uniform(0.9, 0.99))
+
+
+def test_tune_ends_near_the_exhaustive_optimum_in_a_third_of_its_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    good, shares, seeds = 0, [], 100
+    candidate = drafter("a")
+    for seed in range(seeds):
+        found = tune(machine(seed), [candidate], WORK, NO_STORE)
+        settings = [replace(candidate, n_max=n, p_min=p) for n in range(1, 16) for p in (None, *P_MINS)]
+        true = {each: machine(seed).speed(each, REQUESTS) for each in (NOTHING, *settings)}
+        good += true[found.best] >= 0.98 * max(true.values())
+        shares.append(found.starts / found.exhaustive)
+    told = f"{good} of {seeds} machines within 2 %, at most {max(shares):.0%} of the exhaustive search's engine starts"
+    with capsys.disabled():
+        sys.stdout.write(f"\n{told}\n")
+    assert good >= 95, told
+    assert max(shares) <= 1 / 3, told
+
+
+def test_equal_candidates_are_not_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    different, seeds = 0, 200
+    for seed in range(seeds):
+        equal = [drafter("a", 7, size=100), replace(drafter("a", 7, size=200), name="a")]
+        book = run(machine(seed), (NOTHING, *equal), WORK, 3, NO_STORE)
+        ruling = rule("main", (NOTHING, *equal), book, WORK)
+        one, other = (standing for standing in ruling.standings[1:])
+        different += one.best is not other.best
+        if ruling.pays:
+            assert ruling.winner.candidate.size == 100, "of equals the smaller wins"
+    told = f"{different} of {seeds} pairs of equal candidates were ranked as different"
+    with capsys.disabled():
+        sys.stdout.write(f"\n{told}\n")
+    assert different <= 0.05 * seeds, told
+
+
+def test_nothing_is_called_faster_that_is_not() -> None:
+    """A drafter that is never right, on every machine."""
+    wrong = 0
+    for seed in range(100):
+        useless = Machine(machine(seed).costs, seed, {"a": 0.02})
+        book = run(useless, (NOTHING, drafter("a", 4)), WORK, 3, NO_STORE)
+        ruling = rule("main", (NOTHING, drafter("a", 4)), book, WORK)
+        wrong += ruling.pays
+        speed = ruling.standings[1].speed
+        assert speed is not None
+        assert speed.gain != FASTER
+    assert wrong == 0
+
+
+def test_a_slow_drafter_is_called_slower_on_a_small_cpu() -> None:
+    slow = sum(
+        rule("main", pair, run(Machine(MACHINES["CPU"], seed, {"a": 0.4}), pair, WORK, 3, NO_STORE), WORK)
+        .standings[1]
+        .speed.gain  # type: ignore[union-attr]
+        == SLOWER
+        for seed in range(50)
+        if (pair := (NOTHING, drafter("a", 15)))
+    )
+    assert slow >= 45
