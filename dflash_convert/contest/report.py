@@ -17,18 +17,18 @@ WIDTH = 80
 
 def table(ruling: Ruling) -> str:
     """One row a candidate; ``*`` marks those that none beats beyond noise."""
-    head = f"  {'':<30} {'tok/s':>8} {'x':>6} {'spread':>13} {'length':>7}  gain"
+    head = f"  {'':<26} {'tok/s':>8} {'x':>6} {'spread':>13} {'length':>7}  gain"
     rows = [ruling.label, head]
     for each in ruling.standings:
         mark = "*" if each.best else " "
-        rows.append(f"{mark} {_name(each.candidate):<30} {each.tokens_per_second:>8.1f} {_figures(each)}")
+        rows.append(f"{mark} {_name(each.candidate):<26} {each.tokens_per_second:>8.1f} {_figures(each)}")
     return "\n".join(row.rstrip() for row in rows)
 
 
 def _name(candidate: Candidate) -> str:
     text = candidate.name + (f" n{candidate.n_max}" if candidate.drafter else "")
     text += f" p{candidate.p_min:g}" if candidate.p_min else ""
-    return text if len(text) <= 30 else f"{text[:14]}…{text[-15:]}"
+    return text if len(text) <= 26 else f"{text[:12]}…{text[-13:]}"
 
 
 def _figures(each: Standing) -> str:

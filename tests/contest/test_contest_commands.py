@@ -12,6 +12,7 @@ import pytest
 
 from dflash_convert import convert
 from dflash_convert.engine import embedded
+from dflash_convert.target import Target
 
 pytestmark = [pytest.mark.engine, pytest.mark.skipif(embedded.installed() is None, reason="needs xllamacpp")]
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +39,7 @@ def drafters(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     pair = fixtures / "tiny-js"
     types = ("bf16", "q8_0")
     conversion = convert.prepare(
-        convert.Source(pair / "drafter"), convert.Source(pair / "target"), convert.Options(types, target_name="tiny-js")
+        convert.Source(pair / "drafter"), Target.read(pair / "target"), convert.Options(types, target_name="tiny-js")
     )
     paths = conversion.default_paths(tmp_path_factory.mktemp("contest"))
     convert.write(conversion, paths, threads=1)
