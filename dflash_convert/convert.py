@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from dflash_convert.drafter import Description, Overrides
 from dflash_convert.encode.jobs import Place, make_jobs
 from dflash_convert.encode.workers import Pool, run_jobs
 from dflash_convert.errors import InputError, PairingError, UsageError
+from dflash_convert.families.contract import refuse_guesses
 from dflash_convert.families.detect import describe, refuse_target
 from dflash_convert.metadata import general_keys
 from dflash_convert.naming import default_name
@@ -114,7 +115,7 @@ def prepare(drafter: Source, target: Target, options: Options) -> Conversion:
     target_name = options.target_name or target.name
     extra = [] if options.plain else provenance_keys(drafter, target, target_name, description, vocabulary)
     if not options.plain:
-        extra += pairing_keys(checkpoint, target, findings)
+        extra += [*pairing_keys(checkpoint, target, findings), *overrule_keys(options.overrides)]
     files = []
     for outtype in dict.fromkeys(resolve_outtype(o, description.tensors) for o in options.outtypes):
         files.append(plan_file(description, outtype, general, tokenizer, extra, options.types))
@@ -127,12 +128,15 @@ def prepare(drafter: Source, target: Target, options: Options) -> Conversion:
 def _describe(checkpoint: Checkpoint, drafter: Source, target: Target, options: Options) -> Description:
     """The family's reading; where that fails because of the wrong target, the error says so."""
     try:
-        return describe(checkpoint, target, options.overrides)
+        description = describe(checkpoint, target, replace(options.overrides, plain=options.plain))
     except InputError as reason:
         refused = None if options.force_pair else _earlier_cause(checkpoint, drafter, target, reason)
         if refused is not None:
             raise refused from None
         raise
+    if options.types.strict:
+        refuse_guesses(description.notes)
+    return description
 
 
 def _earlier_cause(checkpoint: Checkpoint, drafter: Source, target: Target, reason: InputError) -> PairingError | None:
@@ -209,6 +213,12 @@ def pairing_keys(checkpoint: Checkpoint, target: Target, findings: Sequence[Find
     keys = [] if depth is None else [u32(DEPTH, depth)]
     forced = [finding.name for finding in errors_of(findings)]
     return keys + ([array(FORCED, ValueType.STRING, list(dict.fromkeys(forced)))] if forced else [])
+
+
+def overrule_keys(overrides: Overrides) -> list[KV]:
+    """What the caller said instead of the checkpoint, as options, so that the file tells it."""
+    stated = [f"{name}={value}" for name, value in overrides.stated().items()]
+    return [array("dflash_convert.overruled", ValueType.STRING, stated)] if stated else []
 
 
 def _sha256(path: Path) -> str:

@@ -69,13 +69,41 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True)
 class Overrides:
-    """What the caller says instead of config.json; None means what config.json says."""
+    """What the caller says instead of config.json; None means what config.json says.
+
+    ``rope_style`` is neox (a head's halves are rotated) or norm (neighbours).  ``plain`` takes llama.cpp's converter's
+    keys where it writes others than the runtime reads.
+    """
 
     block_size: int | None = None
     mask_token_id: int | None = None
     taps: Taps | None = None
     rope_dimension_count: int | None = None
+    rope_theta: float | None = None
+    rope_style: str | None = None
+    sample_from_anchor: bool | None = None
     keep_unclaimed: bool = False
+    plain: bool = False
+
+    def stated(self) -> dict[str, str]:
+        """What was overruled, by the name of its option, as it is written on the command line."""
+        shown = {
+            "block-size": self.block_size,
+            "mask-token-id": self.mask_token_id,
+            "taps": None if self.taps is None else ",".join(map(str, self.taps.outputs)),
+            "rope-dimension-count": self.rope_dimension_count,
+            "rope-theta": None if self.rope_theta is None else f"{self.rope_theta:g}",
+            "rope-style": self.rope_style,
+            "sample-from-anchor": None if self.sample_from_anchor is None else str(self.sample_from_anchor).lower(),
+        }
+        return {name: str(value) for name, value in shown.items() if value is not None}
+
+
+def spelled(name: str, value: str) -> str:
+    """An override of :meth:`Overrides.stated` as it is given on the command line."""
+    if value in ("true", "false"):
+        return f"--{name}" if value == "true" else f"--no-{name}"
+    return f"--{name} {value}"
 
 
 class Weight(NamedTuple):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from dflash_convert.errors import ConfigError
 from dflash_convert.llama_tables import MAX_LAYERS
-from dflash_convert.notes import Note
 
 T = TypeVar("T")
 U32_MAX = (1 << 32) - 1
@@ -124,128 +121,3 @@ def architectures(raw: Mapping[str, Any]) -> list[str]:
     if not isinstance(value, list):
         return []
     return [name for name in value if isinstance(name, str)]
-
-
-@dataclass(frozen=True)
-class Rope:
-    """Rotary embedding of the drafter; ``kind`` is none, linear, yarn, llama3 or proportional."""
-
-    theta: float
-    kind: str
-    factor: float | None = None
-    original_context: int | None = None
-    ext_factor: float | None = None
-    attn_factor: float | None = None
-    beta_fast: float | None = None
-    beta_slow: float | None = None
-    low_freq_factor: float | None = None
-    high_freq_factor: float | None = None
-    partial: float | None = None
-    theta_sliding: float | None = None
-
-
-ROPE_KINDS = {None: "none", "default": "none", "none": "none"}
-KNOWN_ROPE = ("none", "linear", "yarn", "llama3", "proportional")
-THETA_TIP = "the drafter's own theta is needed: a wrong one only shows as low acceptance"
-
-
-def read_rope(config: Config) -> tuple[Rope, list[Note]]:
-    """Rope from rope_parameters, else rope_scaling, with theta from there, else the top level.
-
-    A theta that stands in two places with two values is reported; none at all is a ConfigError, as is a rope
-    type the runtime cannot express for a drafter.
-    """
-    notes: list[Note] = []
-    name, table = _rope_table(config)
-    inner = Config(table, f"{config.file}: {name}")
-    source = Config({**table, **(inner.table("full_attention") or {})}, inner.file)
-    theta, top = source.number("rope_theta"), config.number("rope_theta", "global_rope_theta", "rotary_emb_base")
-    if theta is not None and top is not None and theta != top:
-        notes.append(
-            Note("warning", f"rope_theta is {theta:g} in {name} and {top:g} at the top level; {theta:g} counts")
-        )
-    if theta is None:
-        theta = top
-    if theta is None:
-        raise config.missing("rope_theta", tip=THETA_TIP)
-    if theta <= 0:
-        raise config.fail("rope_theta", theta, "a positive number")
-    kind = _rope_kind(source)
-    partial = source.number("partial_rotary_factor")
-    if partial is None:
-        partial = config.number("partial_rotary_factor", "rope_pct")
-    local = Config(inner.table("sliding_attention") or {}, f"{inner.file}.sliding_attention")
-    rope = Rope(
-        theta=theta,
-        kind=kind,
-        factor=source.number("factor"),
-        original_context=source.integer("original_max_position_embeddings")
-        or config.integer("original_max_position_embeddings"),
-        ext_factor=source.number("extrapolation_factor"),
-        attn_factor=source.number("attention_factor", "attn_factor"),
-        beta_fast=source.number("beta_fast"),
-        beta_slow=source.number("beta_slow"),
-        low_freq_factor=source.number("low_freq_factor"),
-        high_freq_factor=source.number("high_freq_factor"),
-        partial=partial,
-        theta_sliding=local.number("rope_theta") or config.number("rope_local_base_freq", "local_rope_theta"),
-    )
-    _check_rope(source, rope)
-    return rope, notes
-
-
-def _rope_table(config: Config) -> tuple[str, dict[str, Any]]:
-    for name in ("rope_parameters", "rope_scaling"):
-        table = config.table(name)
-        if table:
-            return name, table
-    return "rope_parameters", {}
-
-
-def _rope_kind(source: Config) -> str:
-    found = source.text("rope_type", "type")
-    kind = ROPE_KINDS.get(found, found or "none").lower()
-    if kind not in KNOWN_ROPE:
-        raise source.fail("rope_type", found, f"one that llama.cpp can run for a drafter: {', '.join(KNOWN_ROPE)}")
-    return kind
-
-
-def _check_rope(source: Config, rope: Rope) -> None:
-    if rope.kind in ("linear", "yarn", "llama3"):
-        source.need(rope.factor, "factor")
-    if rope.kind in ("yarn", "llama3"):
-        source.need(rope.original_context, "original_max_position_embeddings")
-    if rope.kind == "llama3":
-        source.need(rope.low_freq_factor, "low_freq_factor")
-        source.need(rope.high_freq_factor, "high_freq_factor")
-    for name in ("factor", "low_freq_factor", "high_freq_factor"):
-        value = getattr(rope, name)
-        if value is not None and value <= 0:
-            raise source.fail(name, value, "a positive number")
-    if rope.low_freq_factor and rope.high_freq_factor and rope.low_freq_factor >= rope.high_freq_factor:
-        raise source.fail(
-            "low_freq_factor", rope.low_freq_factor, f"less than high_freq_factor {rope.high_freq_factor}"
-        )
-    if rope.partial is not None and not 0 < rope.partial <= 1:
-        raise source.fail("partial_rotary_factor", rope.partial, "a share between 0 and 1")
-
-
-def llama3_frequency_factors(rope: Rope, dim: int) -> list[float]:
-    """Divisors of the rotary frequencies for llama3 scaling, float32 [dim / 2] in the end.
-
-    Rule of the Llama 3.1 release: long wavelengths are divided by the factor, short ones are kept, those
-    between are blended.
-    """
-    factor, context = rope.factor or 1.0, rope.original_context or 1
-    low, high = rope.low_freq_factor or 1.0, rope.high_freq_factor or 4.0
-    factors = []
-    for i in range(0, dim, 2):
-        wavelength = 2 * math.pi * rope.theta ** (i / dim)
-        if wavelength < context / high:
-            factors.append(1.0)
-        elif wavelength > context / low:
-            factors.append(factor)
-        else:
-            smooth = (context / wavelength - low) / (high - low)
-            factors.append(1 / ((1 - smooth) / factor + smooth))
-    return factors

@@ -12,7 +12,11 @@ Level = Literal["info", "derived", "skipped", "warning"]
 
 
 class Note(NamedTuple):
-    """One thing worth telling: ``derived`` values were not in the checkpoint as such."""
+    """One thing worth telling: ``derived`` values were not in the checkpoint as such.
+
+    ``guess``: the checkpoint leaves it open or contradicts itself, and one reading was taken; --strict refuses it.
+    """
 
     level: Level
     text: str
+    guess: bool = False

@@ -112,7 +112,7 @@ def type_options(command: F) -> F:
         click.option("--token-embedding-type", metavar="TYPE", help="Type of token_embd.weight."),
         click.option("--tensor-type", multiple=True, metavar="REGEX=TYPE", help="Type of matching tensors; repeat."),
         click.option("--pure", is_flag=True, help="One type for every matrix, no mixture."),
-        click.option("--strict", is_flag=True, help="Refuse fallback types instead of listing them."),
+        click.option("--strict", is_flag=True, help="Refuse guesses and fallbacks instead of listing them."),
     ):
         command = option(command)
     return command
@@ -140,6 +140,15 @@ def override_options(command: F) -> F:
         click.option("--mask-token-id", type=click.IntRange(0), help="The mask token's id."),
         click.option("--taps", metavar="ID,ID,...", help="Target layers whose output the drafter reads, from 0."),
         click.option("--rope-dimension-count", type=click.IntRange(2), help="Rotated dimensions of a head."),
+        click.option("--rope-theta", type=click.FloatRange(0, min_open=True), help="The drafter's rope base."),
+        click.option(
+            "--rope-style", type=click.Choice(["neox", "norm"]), help="Rope rotates a head's halves, or neighbours."
+        ),
+        click.option(
+            "--sample-from-anchor/--no-sample-from-anchor",
+            default=None,
+            help="Drafts start in the anchor's own slot, or after it.",
+        ),
         click.option("--keep-unclaimed", is_flag=True, help="Write tensors that llama.cpp does not load."),
     ):
         command = option(command)
@@ -154,6 +163,9 @@ def _overrides(given: dict[str, Any]) -> Overrides:
         mask_token_id=given.pop("mask_token_id"),
         taps=_taps(given.pop("taps")),
         rope_dimension_count=given.pop("rope_dimension_count"),
+        rope_theta=given.pop("rope_theta"),
+        rope_style=given.pop("rope_style"),
+        sample_from_anchor=given.pop("sample_from_anchor"),
         keep_unclaimed=given.pop("keep_unclaimed"),
     )
 

@@ -44,8 +44,12 @@ def command(given: MigrateGiven) -> None:
     must not be shifted twice.
     """
     from dflash_convert.container.reader import open_gguf
+    from dflash_convert.errors import UsageError
     from dflash_convert.forks.migrate import migrate_file, plan_migration, vocabulary_size
 
+    idle = sorted(set(given.overrides.stated()) - {"block-size", "mask-token-id", "taps"})
+    if idle:
+        raise UsageError(f"--{idle[0]} has no effect on migrate: the weights' bytes and their rope stay as they are")
     vocabulary = _vocabulary(given.target, given) if given.target else None
     if given.dry_run:
         gguf = open_gguf(given.source)

@@ -6,7 +6,7 @@ Keys and their order are those of llama.cpp's converter; the table is what its l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dflash_convert import tensors
@@ -14,7 +14,7 @@ from dflash_convert.container.types import KV, ValueType, array, boolean, f32, s
 from dflash_convert.drafter import TensorPlan, Weight
 from dflash_convert.errors import ConfigError, FamilyError
 from dflash_convert.families.common import rules
-from dflash_convert.hparams import Config, Rope, architectures, llama3_frequency_factors
+from dflash_convert.hparams import Config, architectures
 from dflash_convert.llama import ACTIVATIONS, DFLASH
 from dflash_convert.notes import Note
 
@@ -60,6 +60,17 @@ UNCLAIMED = (
     ("confidence_head", "its dflash graph reads a confidence head only beside a Markov head"),
     ("log_snr", "its DSpark head has no noise-level embedding"),
 )
+# overrides that mean something for every drafter of a block on this backbone
+OPTIONS = (
+    "block-size",
+    "mask-token-id",
+    "taps",
+    "rope-dimension-count",
+    "rope-theta",
+    "rope-style",
+    "sample-from-anchor",
+)
+WINDOW = ("dflash_config.swa_window_size", "sliding_window", "dflash_config.sliding_window")
 LAYER_KINDS = ("full_attention", "sliding_attention")
 SPELLED = {"swish": ACTIVATIONS[0]}  # another name of the same activation
 
@@ -122,7 +133,7 @@ def read_sizes(config: Config, weights: Sequence[Weight], target: Config, notes:
         head_dim=_head_dim(config, weights, heads, notes),
         vocab=vocab,
         draft_vocab=draft_vocab,
-        eps=config.need(config.number("rms_norm_eps", low=0, high=1), "rms_norm_eps"),
+        eps=config.need(config.number("rms_norm_eps", "norm_eps", low=0, high=1), "rms_norm_eps"),
     )
 
 
@@ -139,10 +150,10 @@ def _head_dim(config: Config, weights: Sequence[Weight], heads: int, notes: list
     return head_dim
 
 
-def early_keys(config: Config, rope: Rope, sizes: Sizes, arch: str = ARCH) -> list[KV]:
-    """The keys before general.file_type."""
+def early_keys(config: Config, rope: Sequence[KV], sizes: Sizes, arch: str = ARCH) -> list[KV]:
+    """The keys before general.file_type; ``rope`` are those of the rotary embedding."""
     causal = [boolean(f"{arch}.attention.causal", False)] if config.boolean("is_causal") is False else []
-    return [*size_keys(sizes, arch), *causal, *rope_keys(rope, arch), *norm_keys(sizes, arch)]
+    return [*size_keys(sizes, arch), *causal, *rope, *norm_keys(sizes, arch)]
 
 
 def size_keys(sizes: Sizes, arch: str = ARCH) -> list[KV]:
@@ -164,21 +175,6 @@ def norm_keys(sizes: Sizes, arch: str = ARCH) -> list[KV]:
         u32(f"{arch}.attention.key_length", sizes.head_dim),
         u32(f"{arch}.attention.value_length", sizes.head_dim),
     ]
-
-
-def rope_keys(rope: Rope, arch: str = ARCH) -> list[KV]:
-    """Scaling keys, then the base; nothing is written for unscaled rope (llama3 becomes a tensor)."""
-    keys: list[KV] = []
-    if rope.kind in ("linear", "yarn"):
-        keys += [string(f"{arch}.rope.scaling.type", rope.kind), f32(f"{arch}.rope.scaling.factor", rope.factor or 1.0)]
-    if rope.kind == "yarn":
-        keys.append(u32(f"{arch}.rope.scaling.original_context_length", rope.original_context or 0))
-        for name in ("ext_factor", "attn_factor", "beta_fast", "beta_slow"):
-            value = getattr(rope, name)
-            if value is not None:
-                keys.append(f32(f"{arch}.rope.scaling.yarn_{name}", value))
-    keys.append(f32(f"{arch}.rope.freq_base", rope.theta))
-    return keys
 
 
 def scale_keys(config: Config, target: Config, notes: list[Note]) -> list[KV]:
@@ -218,9 +214,9 @@ def activation_keys(config: Config, notes: list[Note]) -> list[KV]:
 
 def sliding_layers(config: Config, layers: int, notes: list[Note]) -> list[bool]:
     """Which layers have a window: layer_types count unless use_sliding_window is explicitly false."""
-    kinds = config.strings("layer_types")
-    wanted = config.boolean("use_sliding_window")
-    window = config.integer("dflash_config.swa_window_size", "sliding_window", low=0) or 0
+    kinds = config.strings("layer_types", "dflash_config.layer_types")
+    wanted = config.boolean("use_sliding_window", "dflash_config.use_sliding_window")
+    window = config.integer(*WINDOW, low=0) or 0
     if config.boolean("dflash_config.use_swa") is True:
         return [True] * layers
     for kind in (kinds or [])[:layers] if wanted is not False else ():
@@ -255,7 +251,7 @@ def window_keys(config: Config, sliding: Sequence[bool], block: int, notes: list
     """Window and one bool per layer."""
     if not sliding:
         return []
-    window = config.integer("dflash_config.swa_window_size", "sliding_window", low=1)
+    window = config.integer(*WINDOW, low=1)
     window = config.need(window, "sliding_window", tip="layer_types names sliding layers, so their window is needed")
     if window < block:
         notes.append(Note("warning", f"the sliding window of {window} is shorter than a block of {block}"))
@@ -308,20 +304,6 @@ def _exported_causality(config: Config, sliding: Sequence[bool], notes: list[Not
     return None
 
 
-def rope_dimension(config: Config, rope: Rope, sizes: Sizes, chosen: int | None) -> int | None:
-    """The rotary dimension count to write, None for the whole head."""
-    if chosen is not None:
-        if not 0 < chosen <= sizes.head_dim or chosen % 2:
-            raise ConfigError(f"--rope-dimension-count {chosen} is not an even number up to head_dim {sizes.head_dim}")
-        return chosen
-    if rope.partial is None:
-        return None
-    count = int(sizes.head_dim * rope.partial)
-    if count < 2 or count % 2:
-        raise config.fail("partial_rotary_factor", rope.partial, f"an even share of head_dim {sizes.head_dim}")
-    return count
-
-
 def finish(plan: TensorPlan, interleaved: int, gemma_norm: bool) -> TensorPlan:
     """Turn a table's marks into transforms: rope rows only for interleaved checkpoints, 1 + w for Gemma norms."""
     marks = plan.transform.split()
@@ -333,26 +315,3 @@ def finish(plan: TensorPlan, interleaved: int, gemma_norm: bool) -> TensorPlan:
     known = [mark for mark in marks if mark not in ("rope", "norm")]
     argument = interleaved if "rope_rows" in steps else plan.argument
     return replace(plan, transform="+".join(steps or known or ["copy"]), argument=argument)
-
-
-def rope_factors(rope: Rope, head_dim: int) -> list[TensorPlan]:
-    """rope_freqs for llama3 scaling, which has no keys."""
-    if rope.kind != "llama3":
-        return []
-    import numpy as np
-
-    values = np.array(llama3_frequency_factors(rope, head_dim), dtype=np.float32)
-    return [TensorPlan("rope_freqs.weight", values.shape, transform="constant", constant=values)]
-
-
-def uses_mrope(target: Config) -> bool:
-    rope = target.table("rope_parameters") or target.table("rope_scaling") or {}
-    return "mrope_section" in rope
-
-
-def target_partial(target: Mapping[str, object]) -> float | None:
-    """The target's own partial rotary factor, None when its config has none."""
-    config = Config(target, "target config.json")
-    rope = Config(config.table("rope_parameters", "rope_scaling") or {}, "target config.json: rope_parameters")
-    partial = rope.number("partial_rotary_factor")
-    return config.number("partial_rotary_factor") if partial is None else partial

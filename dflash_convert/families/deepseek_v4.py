@@ -17,15 +17,18 @@ from dflash_convert.checkpoint import Checkpoint, SourceTensor
 from dflash_convert.container.types import KV, ValueType, array, boolean, f32, u32
 from dflash_convert.drafter import Description, Overrides, TensorPlan, Weight
 from dflash_convert.errors import CheckpointError, FamilyError
-from dflash_convert.families import backbone, spellings
+from dflash_convert.families import fields, rotary, spellings
 from dflash_convert.families.backbone import ARCH
 from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require, rules
-from dflash_convert.hparams import Config, architectures, read_rope
+from dflash_convert.hparams import Config, architectures
 from dflash_convert.llama import MAX_LAYERS
 from dflash_convert.notes import Note
+from dflash_convert.rope import Rope, read_rope
 from dflash_convert.target import Target
 
 ARCHITECTURES: tuple[str, ...] = ("DeepseekV4DSparkModel",)
+FIELDS: tuple[str, ...] = (fields.DEEPSEEK,)
+OPTIONS: tuple[str, ...] = ("block-size", "mask-token-id", "taps", "rope-theta", "sample-from-anchor")
 EMBEDDED = "DeepseekV4ForCausalLM"  # with the drafter's fields: the stages lie beside the target's own tensors
 FILE_TYPE = 38  # mostly MXFP4 experts
 SQRT_SOFTPLUS = 4
@@ -112,25 +115,29 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> De
     weights, skipped = _weights(checkpoint.tensors)
     stages = _stages(weights)
     dims = _sizes(config, stages)
-    rope, rope_notes = read_rope(config)
+    rope, rope_notes = read_rope(config, theta=overrides.rope_theta)
     fused = [weight._replace(name="fc.weight") for weight in weights if weight.name == "main_proj.weight"]
     taps = spellings.read_taps(config, target_config, fused, dims["H"], overrides, notes)
     block = spellings.read_block(config, overrides)
     mask = spellings.read_mask(config, target, dims["V"], overrides, notes)
     rank = next((w.shape[-1] for w in weights if w.name == "markov_head.markov_w1.weight" and w.shape), 0)
     dims |= {"T": len(taps) * dims["H"], "R": rank, "M": dims["H"] + rank}
+    _check_rank(config, rank)
+    _check_rope(config, rope)
     mapped = _tensors(weights, dims, overrides)
+    anchor = overrides.sample_from_anchor
     notes.append(
         Note("info", "experts stay MXFP4, FP8 becomes Q8_0, bf16 and float32 stay: the output type changes nothing")
     )
     return Description(
         family="DSpark",
         architecture=ARCH,
-        keys=(*_early_keys(config, stages), *backbone.rope_keys(rope), *_expert_keys(config, dims)),
+        keys=(*_early_keys(config, stages), *rotary.rope_keys(rope, plain=True), *_expert_keys(config, dims)),
         late_keys=(
             *_late_keys(config, dims, stages),
             u32(f"{ARCH}.block_size", block),
             array(f"{ARCH}.target_layers", ValueType.INT32, list(taps.inputs)),
+            *([] if anchor is None else [boolean(f"{ARCH}.sample_from_anchor", anchor)]),
         ),
         tensors=tuple(mapped.plans),
         vocab_size=dims["V"],
@@ -142,6 +149,19 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> De
         early_template=True,
         file_type=FILE_TYPE,
     )
+
+
+def _check_rank(config: Config, rank: int) -> None:
+    stated = config.integer("dspark_markov_rank")
+    if stated is not None and rank and stated != rank:
+        raise CheckpointError(f"{config.file}: dspark_markov_rank is {stated}, markov_w1 has rank {rank}")
+
+
+def _check_rope(config: Config, rope: Rope) -> None:
+    """The graph of the stages rotates with the runtime's own YaRN and takes no divisors."""
+    if rope.by_tensor:
+        what = "YaRN with other betas than 32 and 1" if rope.own_yarn else f"rope type {rope.kind}"
+        raise FamilyError(f"{config.file}: {what}, which llama.cpp's DeepSeek-V4 stages do not run")
 
 
 def _with_contract(raw: Mapping[str, Any], overrides: Overrides) -> Config:
@@ -253,8 +273,8 @@ def _size(config: Config, name: str, low: int = 1) -> int:
     return config.need(config.integer(name, low=low), name)
 
 
-def _number(config: Config, name: str) -> float:
-    return config.need(config.number(name), name)
+def _number(config: Config, *names: str) -> float:
+    return config.need(config.number(*names), names[0])
 
 
 def _tensors(weights: Sequence[Weight], dims: Mapping[str, int], overrides: Overrides) -> Mapped:
@@ -329,7 +349,7 @@ def _early_keys(config: Config, stages: int) -> list[KV]:
 def _expert_keys(config: Config, dims: Mapping[str, int]) -> list[KV]:
     """The keys from the rope's to general.file_type."""
     keys = [
-        f32(f"{ARCH}.attention.layer_norm_rms_epsilon", _number(config, "rms_norm_eps")),
+        f32(f"{ARCH}.attention.layer_norm_rms_epsilon", _number(config, "rms_norm_eps", "norm_eps")),
         u32(f"{ARCH}.expert_count", dims["X"]),
         u32(f"{ARCH}.expert_used_count", _size(config, "num_experts_per_tok")),
     ]

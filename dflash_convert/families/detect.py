@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from dflash_convert.checkpoint import Checkpoint
-from dflash_convert.drafter import Description, Overrides
-from dflash_convert.errors import FamilyError
-from dflash_convert.families import deepseek_v4, dflash, eagle3, gemma4_assistant, gemma4_dspark, refused
+from dflash_convert.drafter import Description, Overrides, spelled
+from dflash_convert.errors import FamilyError, UsageError
+from dflash_convert.families import contract, deepseek_v4, dflash, eagle3, gemma4_assistant, gemma4_dspark, refused
 from dflash_convert.families.common import plain_weights
 from dflash_convert.hparams import Config, architectures
 from dflash_convert.llama import DFLASH
@@ -18,9 +19,14 @@ from dflash_convert.target import Target
 
 
 class Family(Protocol):
-    """A module of this package: the architecture strings it reads, and how."""
+    """A module of this package: the architecture strings it reads, and how.
+
+    ``FIELDS`` are its names in the table of fields, ``OPTIONS`` the overrides that mean something for it.
+    """
 
     ARCHITECTURES: tuple[str, ...]
+    FIELDS: tuple[str, ...]
+    OPTIONS: tuple[str, ...]
 
     def describe(self, checkpoint: Checkpoint, target: Target, overrides: Overrides) -> Description: ...
 
@@ -46,13 +52,28 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides | None
     refused.refuse(names, Config(checkpoint.config), plain_weights(checkpoint.tensors))
     for family in FAMILIES:
         if any(name in family.ARCHITECTURES for name in names):
-            return family.describe(checkpoint, target, overrides)
+            return _described(family, checkpoint, target, overrides)
     found = _by_content(checkpoint, names)
     if found is None:
         raise unknown_family(checkpoint, names)
     family, why = found
-    description = family.describe(checkpoint, target, overrides)
-    return _with_note(description, Note("derived", f"{description.family}: {why}"))
+    description = _described(family, checkpoint, target, overrides)
+    return _with_notes(description, [Note("derived", f"{description.family}: {why}")])
+
+
+def _described(family: Family, checkpoint: Checkpoint, target: Target, overrides: Overrides) -> Description:
+    """What the contract and the caller say first, then the family's own reading."""
+    notes = contract.check(Config(checkpoint.config), family.FIELDS)
+    stated = overrides.stated()
+    for name in stated:
+        if name not in family.OPTIONS:
+            raise UsageError(
+                f"--{name} means nothing for a drafter of the family {family.FIELDS[0]}", tip="leave it out"
+            )
+    if stated:
+        given = ", ".join(spelled(name, value) for name, value in stated.items())
+        notes.append(Note("info", f"given by the caller, whatever config.json says: {given}"))
+    return _with_notes(family.describe(checkpoint, target, overrides), notes)
 
 
 def _by_content(checkpoint: Checkpoint, names: list[str]) -> tuple[Family, str] | None:
@@ -72,10 +93,8 @@ def _by_content(checkpoint: Checkpoint, names: list[str]) -> tuple[Family, str] 
     return None
 
 
-def _with_note(description: Description, note: Note) -> Description:
-    from dataclasses import replace
-
-    return replace(description, notes=(note, *description.notes))
+def _with_notes(description: Description, notes: Sequence[Note]) -> Description:
+    return replace(description, notes=(*notes, *description.notes))
 
 
 def refuse_target(

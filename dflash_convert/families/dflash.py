@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dflash_convert import tensors
 from dflash_convert.checkpoint import Checkpoint
 from dflash_convert.container.types import KV, ValueType, array, f32, u32
 from dflash_convert.drafter import Description, Overrides, TensorPlan, Weight
 from dflash_convert.errors import CheckpointError, ConfigError
-from dflash_convert.families import backbone, dspark, mask_embedding, quantized, spellings
+from dflash_convert.families import (
+    backbone,
+    draft_map,
+    dspark,
+    fields,
+    mask_embedding,
+    promises,
+    quantized,
+    rotary,
+    spellings,
+)
 from dflash_convert.families.backbone import ARCH, Sizes
 from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require, rules
-from dflash_convert.hparams import Config, Rope, architectures, read_rope
+from dflash_convert.hparams import Config, architectures
 from dflash_convert.notes import Note
+from dflash_convert.rope import Rope, read_rope
 from dflash_convert.target import Target
 
 CONVOLUTION = rules(
@@ -36,8 +48,9 @@ PLAIN = ("DFlashDraftModel", "DFlashSpeculator", "Qwen3DFlashDraftModel", "MuseG
 SECOND = ("DFlash2DraftModel", "DFlash2BeamDraftModel", "MiniMaxDFlash2DraftModel")
 SPARK = ("Qwen3DSparkModel", "DSparkDraftModel", "DSparkSpeculator", "Lfm2DSparkDraftModel", "LingDSparkModel")
 ARCHITECTURES: tuple[str, ...] = PLAIN + SECOND + SPARK
+FIELDS: tuple[str, ...] = fields.QWEN
+OPTIONS: tuple[str, ...] = backbone.OPTIONS
 GEMMA_NORM = ("dflash_config.use_gemma_norm", "use_gemma_norm")
-INTERLEAVED = ("dflash_config.rope_is_neox_style", "rope_is_neox_style", "dflash_config.is_neox_style", "is_neox_style")
 
 
 def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> Description:
@@ -48,32 +61,38 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> De
     weights = spellings.canonical(loaded.weights)
     _note_exporter(config, weights, notes)
     sizes = backbone.read_sizes(config, weights, target_config, notes)
-    rope, rope_notes = read_rope(config)
+    notes += promises.check(config, weights, sizes)
+    draft_map.check(weights, sizes)
+    rope, rope_notes = read_rope(config, theta=overrides.rope_theta)
     notes += rope_notes
     taps = spellings.read_taps(config, target_config, weights, sizes.hidden, overrides, notes)
     block = spellings.read_block(config, overrides)
     mask = spellings.read_mask(config, target, sizes.vocab, overrides, notes)
     named = is_spark_name(config)
     markov = dspark.has_markov(weights)
-    anchor = spellings.read_anchor(config, block, named or markov, notes)
-    zero = dspark.lacks_markov(config, weights) and anchor
+    anchor = spellings.read_anchor(config, block, named or markov, overrides, notes)
+    zero = anchor and not markov
     spark = markov or zero
     second = _second(config, weights)
-    mapped = _tensors(config, weights, sizes, len(taps), spark, second, overrides)
+    turned = sizes.head_dim if rotary.interleaved(config, overrides) else 0
+    mapped = _tensors(config, weights, sizes, len(taps), spark, second, turned, overrides)
     plans = [*(dspark.zero_head(sizes, notes) if zero else []), *mapped.plans]
     plans = mask_embedding.patch(checkpoint, config, target, sizes, mask, plans, notes)
-    plans = backbone.rope_factors(rope, sizes.head_dim) + plans
     _note_head(config, plans, sizes, notes)
     count, sections = _rotary(config, rope, sizes, target_config, spark, overrides, notes)
+    rotated = sizes.head_dim if count is None else count
+    plans = [*rotary.rope_factors(rope, sizes.head_dim, rotated, sizes.head_dim // 2, plain=overrides.plain), *plans]
+    sliding = backbone.sliding_layers(config, sizes.layers, notes)
+    notes += rotary.rope_notes(rope, plain=overrides.plain, sliding=any(sliding))
     late: list[KV] = [] if count is None else [u32(f"{ARCH}.rope.dimension_count", count)]
     late += _block_keys(config, block, second) + backbone.scale_keys(config, target_config, notes)
     late.append(array(f"{ARCH}.target_layers", ValueType.INT32, list(taps.inputs)))
-    late += _attention_keys(config, sizes, block, sections, notes)
+    late += _attention_keys(config, sliding, block, None if rope.sections else sections, notes)
     late += dspark.keys(anchor, plans) if spark else []
     return Description(
         family="DSpark" if spark else "DFlash2" if second else "DFlash",
         architecture=ARCH,
-        keys=tuple(backbone.early_keys(config, rope, sizes)),
+        keys=tuple(backbone.early_keys(config, _rope_keys(rope, sections, overrides), sizes)),
         late_keys=tuple(late),
         tensors=tuple(plans),
         vocab_size=sizes.vocab,
@@ -85,8 +104,17 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> De
     )
 
 
-def _attention_keys(config: Config, sizes: Sizes, block: int, sections: int | None, notes: list[Note]) -> list[KV]:
-    sliding = backbone.sliding_layers(config, sizes.layers, notes)
+def _rope_keys(rope: Rope, sections: int | None, overrides: Overrides) -> list[KV]:
+    """Sections that the drafter states itself stand here, as the reference writes them; others stand later."""
+    if rope.sections and sections is None and rope.by_tensor:
+        rope = replace(rope, sections=())  # with sections the graph would take no divisors; text is the same without
+    stated = (sections,) if rope.sections and sections is not None else None
+    return rotary.rope_keys(rope, plain=overrides.plain, sections=stated)
+
+
+def _attention_keys(
+    config: Config, sliding: Sequence[bool], block: int, sections: int | None, notes: list[Note]
+) -> list[KV]:
     keys = backbone.window_keys(config, sliding, block, notes) + backbone.causal_keys(config, sliding, notes)
     keys += backbone.activation_keys(config, notes)
     if sections is not None:
@@ -144,7 +172,7 @@ def _rotary(
     notes: list[Note],
 ) -> tuple[int | None, int | None]:
     """(rotary dimension count or None for the whole head, M-RoPE section or None)."""
-    count = backbone.rope_dimension(config, rope, sizes, overrides.rope_dimension_count)
+    count = rotary.rotated_dimensions(config, rope, sizes, overrides.rope_dimension_count)
     if overrides.rope_dimension_count is None and count is not None and spark and _repeats_target(rope, target):
         notes.append(
             Note(
@@ -154,8 +182,10 @@ def _rotary(
             )
         )
         count = None
-    if not backbone.uses_mrope(target):
+    if not rotary.uses_mrope(target):
         return count, None
+    if not (overrides.plain and rope.kind == "yarn"):
+        rotary.refuse_divisors(config, rope)
     notes.append(Note("derived", "the target uses M-RoPE: the drafter gets temporal-only sections"))
     # the reference writes half the head here whatever the count; only a chosen count changes that
     chosen = overrides.rope_dimension_count or sizes.head_dim
@@ -166,7 +196,7 @@ def _repeats_target(rope: Rope, target: Config) -> bool:
     """A Qwen3.5-type target's config copied into the head: the same factor in both."""
     kinds = [str(target.raw.get("model_type", "")), str(target.fields.get("model_type", ""))]
     names = [kind for kind in (*kinds, *architectures(target.raw)) if kind.startswith(("qwen3_5", "Qwen3_5"))]
-    return bool(names) and backbone.target_partial(target.raw) == rope.partial
+    return bool(names) and rotary.target_partial(target.raw) == rope.partial
 
 
 def _block_keys(config: Config, block: int, second: bool) -> list[KV]:
@@ -191,6 +221,7 @@ def _tensors(
     n_taps: int,
     spark: bool,
     second: bool,
+    turned: int,
     overrides: Overrides,
 ) -> Mapped:
     """Plans in file order, d2t last; everything in the checkpoint is planned, skipped or refused."""
@@ -213,9 +244,8 @@ def _tensors(
     require(mapped.plans, required, sizes.layers, "DSpark" if spark else "DFlash2" if second else "DFlash")
     if sizes.draft_vocab < sizes.vocab and not mapped.has("d2t"):
         raise CheckpointError(f"draft_vocab_size {sizes.draft_vocab} < vocab_size {sizes.vocab} but no d2t tensor")
-    interleaved = sizes.head_dim if config.boolean(*INTERLEAVED) is False else 0
     gemma_norm = config.boolean(*GEMMA_NORM) is True
-    finished = [dspark.pad_confidence(backbone.finish(plan, interleaved, gemma_norm), rank) for plan in mapped.plans]
+    finished = [dspark.pad_confidence(backbone.finish(plan, turned, gemma_norm), rank) for plan in mapped.plans]
     mapped.plans = sorted(finished, key=lambda plan: plan.name == "d2t")
     return mapped
 

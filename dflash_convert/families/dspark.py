@@ -8,10 +8,8 @@ from dataclasses import replace
 from dflash_convert import tensors
 from dflash_convert.container.types import KV, boolean
 from dflash_convert.drafter import Rule, TensorPlan, Weight
-from dflash_convert.errors import CheckpointError
 from dflash_convert.families.backbone import ARCH, Sizes
 from dflash_convert.families.common import rules
-from dflash_convert.hparams import Config
 from dflash_convert.notes import Note
 
 MARKOV = rules(
@@ -34,19 +32,6 @@ def has_markov(weights: Sequence[Weight]) -> bool:
 def markov_rank(weights: Sequence[Weight]) -> int:
     shape = next((w.shape for w in weights if w.name == "markov_head.markov_w1.weight"), ())
     return shape[-1] if shape else ZERO_RANK
-
-
-def lacks_markov(config: Config, weights: Sequence[Weight]) -> bool:
-    """True for a drafter without a Markov head; a promised head whose tensors are missing is an error."""
-    if has_markov(weights):
-        return False
-    rank = config.integer("dflash_config.markov_rank", "markov_rank")
-    if rank:
-        raise CheckpointError(
-            f"{config.file}: markov_rank is {rank}, but the checkpoint has no Markov head tensors",
-            tip="finish the download of the drafter",
-        )
-    return True
 
 
 def zero_head(sizes: Sizes, notes: list[Note]) -> list[TensorPlan]:

@@ -13,14 +13,15 @@ from typing import Any
 from dflash_convert import tensors
 from dflash_convert.checkpoint import Checkpoint
 from dflash_convert.container.types import ValueType, array, boolean, u32
-from dflash_convert.drafter import Description, Overrides, Taps
+from dflash_convert.drafter import Description, Overrides, Taps, TensorPlan
 from dflash_convert.errors import CheckpointError, ConfigError, FamilyError
-from dflash_convert.families import backbone, quantized
+from dflash_convert.families import backbone, draft_map, fields, promises, quantized, rotary
 from dflash_convert.families.backbone import Sizes
 from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require, rules
-from dflash_convert.hparams import Config, read_rope
+from dflash_convert.hparams import Config
 from dflash_convert.llama import EAGLE3
 from dflash_convert.notes import Note
+from dflash_convert.rope import Rope, read_rope
 from dflash_convert.target import Target
 
 ARCH = EAGLE3.name
@@ -52,6 +53,10 @@ RULES = rules(
         "layers.{}.mlp.down_proj.weight": "blk.{}.ffn_down.weight",
     },
 )
+FIELDS: tuple[str, ...] = (fields.EAGLE,)
+OPTIONS: tuple[str, ...] = ("taps", "rope-dimension-count", "rope-theta", "rope-style")
+AUX = "eagle_aux_hidden_state_layer_ids"
+CLASS_THETA = 10000.0  # LlamaConfig without rope_theta (transformers)
 SKIP = {"t2d": "the runtime derives it from d2t"}
 REQUIRED = tensors.needed(tensors.EAGLE3)
 UNCLAIMED = (
@@ -84,29 +89,34 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> De
         raise FamilyError(
             f"{config.file}: num_hidden_layers is {sizes.layers}; llama.cpp runs EAGLE-3 heads of one layer"
         )
-    rope, rope_notes = read_rope(config)
+    notes += promises.check(config, weights, sizes)
+    promises.check_eagle(config, weights)
+    draft_map.check(weights, sizes)
+    rope, rope_notes = read_rope(config, theta=overrides.rope_theta, default_theta=CLASS_THETA)
     notes += rope_notes
     taps = _taps(config, target_config, overrides, notes)
     width = config.integer("target_hidden_size", low=1) or target_config.integer("hidden_size", low=1)
     width = target_config.need(width, "hidden_size")
-    before = config.boolean("norm_before_fc") is True
+    before = promises.eagle_flag(config, "norm_before_fc") is True
     dims = sizes.symbols(len(taps)) | {"Z": len(taps) * width}
     mapped = plan_tensors(weights, RULES, dims, SKIP)
     refuse_unclaimed(mapped, RULES, UNCLAIMED, overrides, ARCH)
     require(mapped.plans, REQUIRED, 1, "EAGLE-3")
     _check(mapped, before, sizes)
-    plans = [replace(p, argument=sizes.head_dim) if p.transform == "rope_interleave" else p for p in mapped.plans]
-    plans = backbone.rope_factors(rope, sizes.head_dim) + sorted(plans, key=lambda plan: plan.name == "d2t")
-    rotary = overrides.rope_dimension_count or sizes.head_dim
+    plans = _turned(config, mapped, sizes, overrides)
+    count = _rotated(config, rope, sizes, overrides)
+    plans = [*rotary.rope_factors(rope, sizes.head_dim, count, count // 2, plain=overrides.plain), *plans]
+    notes += rotary.rope_notes(rope, plain=overrides.plain, sliding=False)
+    _check_graph(config, notes)
     return Description(
         family="EAGLE-3",
         architecture=ARCH,
         keys=(
             *backbone.size_keys(sizes, ARCH),
-            *backbone.rope_keys(rope, ARCH),
+            *rotary.rope_keys(rope, ARCH, plain=overrides.plain),
             *backbone.norm_keys(sizes, ARCH),
         ),
-        late_keys=(u32(f"{ARCH}.vocab_size", sizes.vocab), u32(f"{ARCH}.rope.dimension_count", rotary)),
+        late_keys=(u32(f"{ARCH}.vocab_size", sizes.vocab), u32(f"{ARCH}.rope.dimension_count", count)),
         tensors=tuple(plans),
         vocab_size=sizes.vocab,
         block_size=None,
@@ -124,6 +134,38 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> De
     )
 
 
+def _turned(config: Config, mapped: Mapped, sizes: Sizes, overrides: Overrides) -> list[TensorPlan]:
+    """Plans in file order, d2t last; rows of q and k as the graph rotates them (neighbours), if they are not yet."""
+    norm = rotary.interleaved(config, overrides)
+    step, head = ("copy", 0) if norm else ("rope_interleave", sizes.head_dim)
+    plans = [replace(p, transform=step, argument=head) if p.transform == "rope_interleave" else p for p in mapped.plans]
+    return sorted(plans, key=lambda plan: plan.name == "d2t")
+
+
+def _rotated(config: Config, rope: Rope, sizes: Sizes, overrides: Overrides) -> int:
+    """The whole head; a part of it would need another order of the rows of q and k."""
+    whole = sizes.head_dim
+    chosen = rotary.rotated_dimensions(config, rope, sizes, overrides.rope_dimension_count)
+    if chosen not in (None, whole):
+        raise FamilyError(
+            f"{config.file}: {chosen} of {whole} dimensions of a head are rotated; an EAGLE-3 head is written with the "
+            "whole head rotated",
+            tip=f"exporters copy the factor from the target: --rope-dimension-count {whole} if this one did",
+        )
+    return whole
+
+
+def _check_graph(config: Config, notes: list[Note]) -> None:
+    """What the eagle3 graph does another way than the config says."""
+    name = config.text("hidden_act", "hidden_activation")
+    if name not in (None, "silu", "swish"):
+        raise FamilyError(f"{config.file}: hidden_act is {name!r}, but llama.cpp runs an EAGLE-3 head with silu only")
+    window = config.integer("sliding_window", low=0)
+    if window and "sliding_attention" in (config.strings("layer_types") or ()):
+        text = f"llama.cpp's eagle3 graph has no window: beyond {window} tokens the head sees more than in training"
+        notes.append(Note("warning", text))
+
+
 def _canonical(name: str) -> str:
     """midlayer.X -> layers.0.X, whatever prefix stands before."""
     bare = name.removeprefix("model.")
@@ -131,14 +173,16 @@ def _canonical(name: str) -> str:
 
 
 def _taps(config: Config, target: Config, overrides: Overrides, notes: list[Note]) -> Taps:
-    """Stated (the checkpoint counts layer inputs), else the public rule: inputs of layer 2, the middle, three before
-    the end."""
+    """Stated, else the rule of every engine: inputs of layer 2, the middle, three before the end."""
     where = f"{config.file}:" if overrides.taps is None else "--taps:"
-    taps = overrides.taps or _stated_taps(config, notes)
+    taps = overrides.taps or _stated_taps(config, target, notes)
     if not taps:
         depth = target.need(target.integer("num_hidden_layers", low=6), "num_hidden_layers")
         taps = Taps.from_inputs((2, depth // 2, depth - 3))
         notes.append(Note("derived", f"{taps}, from the target's {depth} layers: config.json states no taps"))
+    count = config.integer("num_aux_hidden_states", low=1)
+    if count is not None and count != len(taps):
+        raise ConfigError(f"{config.file}: num_aux_hidden_states is {count}, {where} {len(taps)} taps")
     if len(taps) != 3:
         raise FamilyError(f"{where} {len(taps)} taps, but llama.cpp runs EAGLE-3 with exactly 3")
     if not taps.distinct:
@@ -146,16 +190,22 @@ def _taps(config: Config, target: Config, overrides: Overrides, notes: list[Note
     return taps
 
 
-def _stated_taps(config: Config, notes: list[Note]) -> Taps | None:
-    name = "eagle_aux_hidden_state_layer_ids"
-    ids = config.integers(name)
-    if ids is not None:
+def _stated_taps(config: Config, target: Config, notes: list[Note]) -> Taps | None:
+    """At the top, layer inputs (vLLM, speculators); in eagle_config, layer outputs (ModelOpt, SpecForge, SGLang)."""
+    ids = config.integers(AUX)
+    if ids:
         return Taps.from_inputs(ids)
-    ids = Config(config.table("eagle_config") or {}, f"{config.file}: eagle_config").integers(name)
-    if ids is None:
+    ids = Config(config.table("eagle_config") or {}, f"{config.file}: eagle_config").integers(AUX)
+    if not ids:
         return None
-    taps = Taps.from_inputs(ids)
-    notes.append(Note("derived", f"{taps}, from eagle_config"))
+    depth = target.integer("num_hidden_layers", low=1)
+    if depth is not None and max(ids) >= depth:
+        taps = Taps.from_inputs(ids)
+        text = f"{taps}, from eagle_config: {max(ids)} is no layer of a target of {depth}, so inputs are counted"
+        notes.append(Note("warning", text, True))
+        return taps
+    taps = Taps.from_outputs(ids)
+    notes.append(Note("derived", f"{taps}, from eagle_config, whose writers count outputs (--taps overrules)"))
     return taps
 
 

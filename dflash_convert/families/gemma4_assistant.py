@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from dflash_convert import tensors
 from dflash_convert.checkpoint import Checkpoint
 from dflash_convert.container.types import KV, ValueType, array, f32, u32
 from dflash_convert.drafter import Description, Overrides, Taps, TensorPlan
 from dflash_convert.errors import CheckpointError, ConfigError, FamilyError
-from dflash_convert.families import quantized
+from dflash_convert.families import fields, gemma4, promises, quantized, rotary
 from dflash_convert.families.common import plan_tensors, refuse_unclaimed, require, rules
 from dflash_convert.hparams import Config
 from dflash_convert.llama import GEMMA4_ASSISTANT
 from dflash_convert.notes import Note
+from dflash_convert.rope import proportional_factors
 from dflash_convert.target import Target
 
 ARCH = GEMMA4_ASSISTANT.name
@@ -45,6 +44,8 @@ RULES = rules(
         "layers.{}.mlp.down_proj.weight": "blk.{}.ffn_down.weight",
     },
 )
+FIELDS: tuple[str, ...] = (fields.MTP,)
+OPTIONS: tuple[str, ...] = ("rope-theta",)
 REQUIRED = tuple(dict.fromkeys(rule.name for rule in RULES.values()))
 CLUSTERED = "masked_embedding."
 UNCLAIMED = (
@@ -81,6 +82,7 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> De
     notes: list[Note] = []
     loaded = quantized.logical_weights(checkpoint, notes)
     shape, shared = _shape(config)
+    theta = overrides.rope_theta  # of the full-attention layers, as in every family
     hidden = target_config.integer("hidden_size", low=1)
     if hidden is not None and hidden != shape.backbone:
         notes.append(
@@ -89,6 +91,7 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> De
             )
         )
     clustered = [w for w in loaded.weights if CLUSTERED in w.name]
+    promises.compare(config, "use_ordered_embeddings", bool(clustered), CLUSTERED.strip("."))
     dims = {"L": shape.layers, "H": shape.hidden, "V": shape.vocab, "B": shape.backbone, "A": 2 * shape.backbone}
     mapped = plan_tensors([w for w in loaded.weights if CLUSTERED not in w.name], RULES, dims, {})
     if clustered:
@@ -103,7 +106,7 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> De
     return Description(
         family="MTP",
         architecture=ARCH,
-        keys=tuple(_early(config, shape)),
+        keys=tuple(_early(config, shape, theta)),
         late_keys=tuple(_late(config, shape, shared)),
         tensors=(_frequencies(config, shape), *mapped.plans),
         vocab_size=shape.vocab,
@@ -128,6 +131,7 @@ def _shape(config: Config) -> tuple[Shape, int]:
     shared = config.need(config.integer("num_kv_shared_layers"), "num_kv_shared_layers")
     if config.boolean("enable_moe_block") is True:
         raise FamilyError(f"{config.file}: llama.cpp's gemma4-assistant graph has no mixture of experts")
+    full = [kind != "sliding_attention" for kind in kinds]
     double = config.boolean("use_double_wide_mlp") is True
     shape = Shape(
         layers=layers,
@@ -136,7 +140,7 @@ def _shape(config: Config) -> tuple[Shape, int]:
         heads=size("num_attention_heads"),
         vocab=size("vocab_size"),
         backbone=size("backbone_hidden_size"),
-        full=size("global_head_dim"),
+        full=config.need(gemma4.full_size(config, gemma4.HEAD_DIM, full), gemma4.HEAD_DIM),
         sliding=size("head_dim"),
         is_sliding=tuple(kind == "sliding_attention" for kind in kinds),
         wide_from=layers - shared if double else layers,
@@ -179,9 +183,9 @@ def _rope(config: Config, kind: str) -> Config:
     return Config(inner, f"{config.file}: rope_parameters.{kind}")
 
 
-def _early(config: Config, shape: Shape) -> list[KV]:
+def _early(config: Config, shape: Shape, theta: float | None) -> list[KV]:
     full, sliding = _rope(config, "full_attention"), _rope(config, "sliding_attention")
-    eps = config.need(config.number("rms_norm_eps", low=0, high=1), "rms_norm_eps")
+    eps = config.need(config.number("rms_norm_eps", "norm_eps", low=0, high=1), "rms_norm_eps")
     context = config.need(config.integer("max_position_embeddings", low=1), "max_position_embeddings")
     widths = [shape.width(i) for i in range(shape.layers)]
     wide: KV = u32(f"{ARCH}.feed_forward_length", shape.ffn)
@@ -194,7 +198,7 @@ def _early(config: Config, shape: Shape) -> list[KV]:
         wide,
         u32(f"{ARCH}.attention.head_count", shape.heads),
         _kv_heads(config, shape),
-        f32(f"{ARCH}.rope.freq_base", full.need(full.number("rope_theta"), "rope_theta")),
+        f32(f"{ARCH}.rope.freq_base", full.need(full.number("rope_theta") if theta is None else theta, "rope_theta")),
         f32(f"{ARCH}.rope.freq_base_swa", sliding.need(sliding.number("rope_theta"), "rope_theta")),
         f32(f"{ARCH}.attention.layer_norm_rms_epsilon", eps),
         u32(f"{ARCH}.attention.key_length", shape.full),
@@ -204,7 +208,7 @@ def _early(config: Config, shape: Shape) -> list[KV]:
 
 def _kv_heads(config: Config, shape: Shape) -> KV:
     sliding = config.need(config.integer("num_key_value_heads", low=1), "num_key_value_heads")
-    full = config.integer("num_global_key_value_heads", low=1)
+    full = gemma4.full_size(config, gemma4.KV_HEADS, [not sliding for sliding in shape.is_sliding])
     name = f"{ARCH}.attention.head_count_kv"
     if full is None:
         return u32(name, sliding)
@@ -234,9 +238,7 @@ def _late(config: Config, shape: Shape, shared: int) -> list[KV]:
 def _frequencies(config: Config, shape: Shape) -> TensorPlan:
     """Proportional rope of the full layers: the unrotated pairs stay in place, their frequency divided away."""
     rope = _rope(config, "full_attention")
-    if rope.text("rope_type") != "proportional":
+    if rope.text("rope_type", "type") != "proportional":
         raise FamilyError(f"{rope.file}: rope_type must be proportional for llama.cpp to run a Gemma-4 assistant")
     share = rope.need(rope.number("partial_rotary_factor"), "partial_rotary_factor")
-    rotated = int(shape.full * share / 2)
-    values = np.array([1.0] * rotated + [1e30] * (shape.full // 2 - rotated), dtype=np.float32)
-    return TensorPlan("rope_freqs.weight", values.shape, transform="constant", constant=values)
+    return rotary.constant_tensor(proportional_factors(shape.full, share))

@@ -7,25 +7,26 @@ attention in every layer, tanh-gelu, the whole vocabulary, default or proportion
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from dflash_convert.checkpoint import Checkpoint
 from dflash_convert.container.types import KV, ValueType, array, f32, string, u32
 from dflash_convert.drafter import Description, Overrides, TensorPlan, Weight
-from dflash_convert.errors import CheckpointError, ConfigError, FamilyError
-from dflash_convert.families import backbone, dspark, quantized, spellings
+from dflash_convert.errors import CheckpointError, FamilyError
+from dflash_convert.families import backbone, dspark, fields, gemma4, promises, quantized, rotary, spellings
 from dflash_convert.families.backbone import ARCH, BACKBONE, Sizes
 from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require, rules
-from dflash_convert.hparams import Config, Rope, read_rope
+from dflash_convert.hparams import Config, architectures
 from dflash_convert.notes import Note
+from dflash_convert.rope import GLOBAL_SHARE, Rope, read_rope
 from dflash_convert.target import Target
 
 ARCHITECTURES: tuple[str, ...] = ("Gemma4DSparkModel",)
+FIELDS: tuple[str, ...] = (fields.GEMMA,)
+OPTIONS: tuple[str, ...] = backbone.OPTIONS
 GELU = "gelu_pytorch_tanh"
-GLOBAL_PARTIAL = 0.25
-GLOBAL_ROPE = {"rope_type": "proportional", "partial_rotary_factor": GLOBAL_PARTIAL, "rope_theta": 1000000.0}
+GLOBAL_ROPE = {"rope_type": "proportional", "partial_rotary_factor": GLOBAL_SHARE, "rope_theta": 1000000.0}
 RULES = {
     **{k: r for k, r in BACKBONE.items() if "v_proj" not in k and "sink" not in k},
     **rules(
@@ -58,32 +59,31 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> De
     weights = spellings.canonical(loaded.weights)
     sizes = backbone.read_sizes(config, weights, target_config, notes)
     _check(config, sizes)
-    rope = _rope(config, notes)
+    notes += promises.check(config, weights, sizes)
+    rope = _rope(config, overrides, notes)
     taps = spellings.read_taps(config, target_config, weights, sizes.hidden, overrides, notes)
     block = spellings.read_block(config, overrides)
     mask = spellings.read_mask(config, target, sizes.vocab, overrides, notes)
-    anchor = spellings.read_anchor(config, block, True, notes)
-    zero = anchor and dspark.lacks_markov(config, weights)
+    anchor = spellings.read_anchor(config, block, True, overrides, notes)
+    zero = anchor and not dspark.has_markov(weights)
     spark = zero or dspark.has_markov(weights)
-    mapped = _tensors(weights, sizes, len(taps), spark, overrides)
+    turned = sizes.head_dim if rotary.interleaved(config, overrides) else 0
+    mapped = _tensors(weights, sizes, len(taps), spark, turned, overrides)
     _check_head(config, mapped.plans)
-    plans = [*_rope_factors(rope, sizes), *(dspark.zero_head(sizes, notes) if zero else []), *mapped.plans]
-    rotary = overrides.rope_dimension_count or sizes.head_dim
-    late: list[KV] = [
-        u32(f"{ARCH}.rope.dimension_count", rotary),
-        u32(f"{ARCH}.block_size", block),
-        f32(f"{ARCH}.embedding_scale", sizes.hidden**0.5),
-        array(f"{ARCH}.target_layers", ValueType.INT32, list(taps.inputs)),
-    ]
+    factors = rotary.rope_factors(rope, sizes.head_dim, sizes.head_dim, sizes.head_dim // 2)
+    plans = [*factors, *(dspark.zero_head(sizes, notes) if zero else []), *mapped.plans]
+    late = _scale_keys(config, target_config, sizes, rope, block, overrides)
+    late.append(array(f"{ARCH}.target_layers", ValueType.INT32, list(taps.inputs)))
     # the top-level window is Gemma's own and means nothing here unless the drafter asks for it
     sliding = [True] * sizes.layers if config.boolean("dflash_config.use_swa") is True else []
     late += backbone.window_keys(config, sliding, block, notes) + backbone.causal_keys(config, sliding, notes)
+    late += _overwritten(rope, sizes, target_config, overrides)
     late += [f32(f"{ARCH}.attention.scale", 1.0), string(f"{ARCH}.hidden_activation", GELU)]
     late += dspark.keys(anchor, plans) if spark else []
     return Description(
         family="DSpark" if spark else "DFlash",
         architecture=ARCH,
-        keys=tuple(backbone.early_keys(config, rope, sizes)),
+        keys=tuple(backbone.early_keys(config, rotary.rope_keys(rope), sizes)),
         late_keys=tuple(late),
         tensors=tuple(plans),
         vocab_size=sizes.vocab,
@@ -95,7 +95,45 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> De
     )
 
 
-def _tensors(weights: Sequence[Weight], sizes: Sizes, n_taps: int, spark: bool, overrides: Overrides) -> Mapped:
+def _scale_keys(config: Config, target: Config, sizes: Sizes, rope: Rope, block: int, overrides: Overrides) -> list[KV]:
+    """From the rotary count to the embedding scale.
+
+    The reference writes the count and the embedding scale here only where its plain DFlash route has them: a stated
+    partial_rotary_factor, a Gemma target.  Elsewhere they follow the window (:func:`_overwritten`).
+    """
+    keys: list[KV] = []
+    if rope.partial is not None:
+        keys.append(_count(sizes, overrides))
+    value_scale = config.number("dflash_config.attention_value_scale", "attention_value_scale")
+    if value_scale is not None:
+        keys.append(f32(f"{ARCH}.attention.value_scale", value_scale))
+    keys.append(u32(f"{ARCH}.block_size", block))
+    multiplier = config.number("dflash_config.output_multiplier", "output_multiplier")
+    if multiplier is not None:
+        keys.append(f32(f"{ARCH}.logit_scale", multiplier))
+    return [*keys, _embedding_scale(sizes)] if _gemma(target) else keys
+
+
+def _overwritten(rope: Rope, sizes: Sizes, target: Config, overrides: Overrides) -> list[KV]:
+    keys = [] if rope.partial is not None else [_count(sizes, overrides)]
+    return keys if _gemma(target) else [*keys, _embedding_scale(sizes)]
+
+
+def _count(sizes: Sizes, overrides: Overrides) -> KV:
+    return u32(f"{ARCH}.rope.dimension_count", overrides.rope_dimension_count or sizes.head_dim)
+
+
+def _embedding_scale(sizes: Sizes) -> KV:
+    return f32(f"{ARCH}.embedding_scale", sizes.hidden**0.5)
+
+
+def _gemma(target: Config) -> bool:
+    return any(name.startswith("Gemma") for name in architectures(target.raw))
+
+
+def _tensors(
+    weights: Sequence[Weight], sizes: Sizes, n_taps: int, spark: bool, turned: int, overrides: Overrides
+) -> Mapped:
     table, dims, rank = dict(RULES), sizes.symbols(n_taps), 0
     if spark:
         table |= dspark.MARKOV | dspark.confidence_rules(weights, sizes)
@@ -104,16 +142,16 @@ def _tensors(weights: Sequence[Weight], sizes: Sizes, n_taps: int, spark: bool, 
     mapped = plan_tensors(weights, table, dims, {})
     refuse_unclaimed(mapped, table, UNCLAIMED, overrides, ARCH)
     require(mapped.plans, REQUIRED, sizes.layers, "Gemma-4 DSpark")
-    mapped.plans = [dspark.pad_confidence(backbone.finish(plan, 0, False), rank) for plan in mapped.plans]
+    mapped.plans = [dspark.pad_confidence(backbone.finish(plan, turned, False), rank) for plan in mapped.plans]
     return mapped
 
 
 def _with_global_heads(raw: Mapping[str, Any]) -> Config:
     """Gemma's full-attention layers have their own head size and count; the drafter has only such layers."""
     config = Config(raw)
-    for name, of in (("head_dim", "global_head_dim"), ("num_key_value_heads", "num_global_key_value_heads")):
-        value = config.need(config.integer(of, low=1), of)
-        config.fields[name] = value
+    full = [True] * (config.integer("num_hidden_layers", low=1) or 0)
+    for name, of in (("head_dim", gemma4.HEAD_DIM), ("num_key_value_heads", gemma4.KV_HEADS)):
+        config.fields[name] = config.need(gemma4.full_size(config, of, full), of)
     return config
 
 
@@ -140,27 +178,15 @@ def _check_head(config: Config, plans: Sequence[TensorPlan]) -> None:
         raise CheckpointError("the checkpoint has no lm_head.weight and tie_word_embeddings is not true")
 
 
-def _rope(config: Config, notes: list[Note]) -> Rope:
+def _rope(config: Config, overrides: Overrides, notes: list[Note]) -> Rope:
     """The full-attention rope; absent parameters mean Gemma 4's documented defaults, not plain rope."""
     if not config.table("rope_parameters") and not config.table("rope_scaling"):
         config.fields["rope_parameters"] = {"full_attention": GLOBAL_ROPE}
         notes.append(Note("derived", "rope_parameters is missing: Gemma 4's default for full attention is taken"))
-    rope, rope_notes = read_rope(config)
+    rope, rope_notes = read_rope(config, theta=overrides.rope_theta)
     notes += rope_notes
     if rope.kind not in ("none", "proportional"):
         raise FamilyError(
             f"{config.file}: rope type {rope.kind}; a Gemma-4 DSpark drafter runs with default or proportional"
         )
-    return rope
-
-
-def _rope_factors(rope: Rope, sizes: Sizes) -> list[TensorPlan]:
-    """Proportional rope: the unrotated pairs stay in place, their frequency divided away."""
-    if rope.kind != "proportional":
-        return []
-    fraction = GLOBAL_PARTIAL if rope.partial is None else rope.partial
-    rotated = int(sizes.head_dim * fraction / 2)
-    if rotated == 0 or sizes.head_dim * fraction != 2 * rotated:
-        raise ConfigError(f"config.json: partial_rotary_factor {fraction} is not an even share of {sizes.head_dim}")
-    values = np.array([1.0] * rotated + [1e30] * (sizes.head_dim // 2 - rotated), dtype=np.float32)
-    return [TensorPlan("rope_freqs.weight", values.shape, transform="constant", constant=values)]
+    return replace(rope, sliding_theta=None, sections=())  # every layer is a full one, every position a text's

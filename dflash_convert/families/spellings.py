@@ -26,6 +26,16 @@ RENAMED = (
     (re.compile(r"^confidence_head\.(weight|bias)$"), r"confidence_head.proj.\1"),
     (re.compile(r"^(candidate_selector\.\w+_codebook)\.weight$"), r"\1"),
 )
+# one fact under three names, the first that is stated counts: vLLM and SGLang call it query_zero_predicts_next; a
+# shifted label (SpecForge, ModelOpt) makes the slot at k predict token k + 1, so that the anchor's slot drafts too
+ANCHOR = (
+    "sample_from_anchor",
+    "dflash_config.sample_from_anchor",
+    "query_zero_predicts_next",
+    "dflash_config.query_zero_predicts_next",
+    "shift_label",
+    "dflash_config.shift_label",
+)
 MAX_BLOCK = 4096  # tokens per draft; published drafters have 4 to 32
 TAP_TIP = "the drafter's taps are needed: --taps 1,9,17 gives the target layers whose output it reads"
 
@@ -110,9 +120,10 @@ def read_taps(
             (source, taps), *others = stated
             for name, other in others:
                 if other != taps:
-                    notes.append(Note("warning", f"{source} and {name} name different layers; {source} counts"))
+                    text = f"{source} and {name} name different layers; {source} counts"
+                    notes.append(Note("warning", text, True))
         else:
-            taps = _derived_taps(config, target, weights, hidden, notes)
+            raise _no_taps(config, weights, hidden)
     if not taps.distinct:
         raise ConfigError(f"{where} {list(taps.outputs)} are not distinct layers")
     if not taps.ascending:
@@ -127,6 +138,7 @@ def _stated_taps(config: Config) -> list[tuple[str, Taps]]:
     found = []
     for name, counted in (
         ("dflash_config.target_layer_ids", Taps.from_outputs),
+        ("dflash_config.layer_ids", Taps.from_outputs),
         ("aux_hidden_state_layer_ids", Taps.from_inputs),
         ("target_layer_ids", Taps.from_outputs),
         ("eagle_aux_hidden_state_layer_ids", Taps.from_inputs),
@@ -143,25 +155,23 @@ def fc_columns(weights: Sequence[Weight]) -> int | None:
     return shape[1] if len(shape) == 2 else None
 
 
-def _derived_taps(config: Config, target: Config, weights: Sequence[Weight], hidden: int, notes: list[Note]) -> Taps:
-    """The public rule for drafters without a list: one tap in the middle, else evenly from layer 1 to depth - 3."""
-    depth = config.integer("dflash_config.num_target_layers", "num_target_layers", low=1)
+def _no_taps(config: Config, weights: Sequence[Weight], hidden: int) -> ConfigError:
+    """The spacing rules that loaders fall back to disagree with most published lists, so none is taken."""
     columns = fc_columns(weights)
-    if depth is None or columns is None or columns % hidden or depth < 4:
-        raise config.missing("dflash_config.target_layer_ids", tip=TAP_TIP)
-    count = columns // hidden
-    span = depth - 4
-    taps = Taps.from_outputs([depth // 2] if count == 1 else [round(1 + i * span / (count - 1)) for i in range(count)])
-    notes.append(Note("derived", f"{taps}, from num_target_layers {depth} and fc's width: target_layer_ids is missing"))
-    return taps
+    made = f" (fc.weight is made for {columns // hidden})" if columns and columns % hidden == 0 else ""
+    return ConfigError(f"{config.file}: target_layer_ids is missing{made}", tip=TAP_TIP)
 
 
 def _check_fc(config: Config, weights: Sequence[Weight], hidden: int, taps: Taps, where: str) -> None:
     """The loader wants [hidden, taps x hidden]; a target of another width cannot be expressed."""
-    columns = fc_columns(weights)
-    if columns is None or columns == len(taps) * hidden:
+    columns, other = fc_columns(weights), config.integer("target_hidden_size", low=1)
+    if columns is None or (columns == len(taps) * hidden and other in (None, hidden)):
         return
-    other = config.integer("target_hidden_size", low=1)
+    if columns == len(taps) * hidden:
+        raise ConfigError(
+            f"{config.file}: target_hidden_size is {other}, but fc.weight reads {len(taps)} states of {hidden}",
+            tip="config.json and the weights are not of the same drafter",
+        )
     if columns % len(taps) == 0 and (other == columns // len(taps) or columns % hidden):
         raise FamilyError(
             f"{config.file}: the drafter reads target states of width {columns // len(taps)} but its own hidden_size "
@@ -192,14 +202,24 @@ def _check_depth(config: Config, target: Config, taps: Taps, notes: list[Note], 
         )
 
 
-def read_anchor(config: Config, block: int, spark: bool, notes: list[Note]) -> bool:
+def read_anchor(config: Config, block: int, spark: bool, overrides: Overrides, notes: list[Note]) -> bool:
     """Whether drafting starts in the anchor's own slot: a stated value, else the exporter's or family's rule."""
-    stated = config.boolean("sample_from_anchor")
-    nested = config.boolean("dflash_config.sample_from_anchor")
-    if stated is not None or nested is not None:
-        if None not in (stated, nested) and stated != nested:
-            notes.append(Note("warning", "sample_from_anchor differs from dflash_config's; the top level counts"))
-        return bool(nested if stated is None else stated)
+    if overrides.sample_from_anchor is not None:
+        return overrides.sample_from_anchor
+    stated = [(name, value) for name in ANCHOR if (value := config.boolean(name)) is not None]
+    if stated:
+        (source, anchor), *others = stated
+        for name, other in others:
+            if other != anchor:
+                notes.append(Note("warning", f"{source} and {name} name different slot rules; {source} counts", True))
+        if source.split(".")[-1] != "sample_from_anchor":
+            text = f"sample_from_anchor {str(anchor).lower()}: {source} says the same in its trainer's words"
+            notes.append(Note("derived", text))
+        return anchor
+    start = config.integer("logits_start", high=1)
+    if start is not None:
+        notes.append(Note("derived", f"sample_from_anchor {str(start == 0).lower()}: logits_start is {start}"))
+        return start == 0
     tokens = _proposed_tokens(config)
     if tokens in (block, block - 1):
         anchor = tokens == block
@@ -208,9 +228,8 @@ def read_anchor(config: Config, block: int, spark: bool, notes: list[Note]) -> b
         )
         return anchor
     if tokens is not None:
-        notes.append(
-            Note("warning", f"speculative_tokens {tokens} fits neither slot rule of a block of {block}; ignored")
-        )
+        text = f"speculative_tokens {tokens} fits neither slot rule of a block of {block}; ignored"
+        notes.append(Note("warning", text, True))
     # plain DFlash never; EAGLE-style DSpark drafts after a bonus anchor, the DFlash lineage from the anchor itself
     return spark and not {"transformer_layer_config", "aux_hidden_state_layer_ids"} & set(config.raw)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from dflash_convert.container.reader import Gguf
 from dflash_convert.container.types import KV, ValueType
-from dflash_convert.drafter import Description
+from dflash_convert.drafter import Description, Overrides, spelled
 from dflash_convert.errors import TokenizerError
 from dflash_convert.notes import Note
 from dflash_convert.pairing.encoding import fault_of
@@ -18,6 +18,8 @@ from dflash_convert.pairing.view import DrafterView
 
 # keys that are derived from the target; without it they are not judged
 FROM_TARGET = ("embedding_scale", "rope.dimension_sections", "context_length")
+OURS = "dflash_convert."  # keys that this tool writes unless it was asked for --plain
+OVERRULED = f"{OURS}overruled"
 MASK = "tokenizer.ggml.mask_token_id"
 WITHOUT_TARGET = "the vocabulary and keys derived from the target were not checked: give --target-model-dir"
 
@@ -185,6 +187,28 @@ def compare_encoding(view: DrafterView, notes: list[Note]) -> list[str]:
         return [text]
     notes.append(Note("warning", f"{text}: right only if the types were chosen one by one"))
     return []
+
+
+def overruled(gguf: Gguf, overrides: Overrides) -> list[Note]:
+    """What the caller of the conversion said instead of the checkpoint, where this caller does not say the same."""
+    made, now = gguf.get(OVERRULED) or (), [f"{name}={value}" for name, value in overrides.stated().items()]
+    missing = [
+        spelled(*text.split("=", 1)) for text in made if isinstance(text, str) and "=" in text and text not in now
+    ]
+    if not missing:
+        return []
+    return [Note("warning", f"the file was made with {', '.join(missing)}: give verify the same")]
+
+
+def lost(plain: Description, full: Description) -> list[Note]:
+    """What llama.cpp's converter does not write for this drafter, though llama.cpp reads it."""
+    have = {kv.name for kv in plain.all_keys} | {plan.name for plan in plain.tensors}
+    names = [kv.name for kv in full.all_keys if kv.name not in have]
+    names += [tensor.name for tensor in full.tensors if tensor.name not in have]
+    if not names:
+        return []
+    text = f"llama.cpp's converter loses {', '.join(names)}, which llama.cpp reads: convert without --plain"
+    return [Note("warning", text)]
 
 
 def compare_provenance(gguf: Gguf, drafter: Path, target: Path | None) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_convert import llama
-from dflash_convert.checkpoint import open_checkpoint, read_config
+from dflash_convert.checkpoint import Checkpoint, open_checkpoint, read_config
 from dflash_convert.container.reader import Gguf, TensorInfo, open_gguf
 from dflash_convert.container.types import BLOCK, TensorType, array_length
 from dflash_convert.drafter import Description, Overrides, TensorPlan
@@ -28,7 +28,7 @@ from dflash_convert.pairing.finding import findings_json
 from dflash_convert.pairing.targets import target_directory
 from dflash_convert.plan import base_type
 from dflash_convert.target import Target
-from dflash_convert.verification.keys import compare_encoding, compare_keys, compare_provenance
+from dflash_convert.verification.keys import OURS, compare_encoding, compare_keys, compare_provenance, lost, overruled
 
 if TYPE_CHECKING:
     from dflash_convert.forward import target as forward_target
@@ -143,12 +143,12 @@ def verify(
     count = pool_size(threads, sum(info.rows * info.shape[-1] for info in gguf.tensors.values()))
     with Workers("verification.worker", count) as workers:  # they start while the tokenizer is read
         checkpoint = open_checkpoint(drafter)
-        description = describe(checkpoint, target, overrides)
+        description, notes = _described(gguf, checkpoint, target, overrides or Overrides())
         keys = compare_keys(gguf, description, target.directory, tokenizer_model, pre)
-        notes: list[Note] = []
         unknown: frozenset[str] = frozenset()
         if has_head(gguf):
-            description, unknown, notes = with_head(description, gguf, target.gguf or target.directory)
+            description, unknown, said = with_head(description, gguf, target.gguf or target.directory)
+            notes += said
         begin(sum(math.prod(plan.shape) for plan in description.tensors if plan.name in gguf.tensors))
         reports, differences = compare_tensors(gguf, description, progress, workers if count else None, unknown)
     view = drafter_gguf(gguf)
@@ -156,6 +156,18 @@ def verify(
     found = (*keys.differences, *encoding, *compare_provenance(gguf, drafter, target.directory), *differences)
     pair = check(view, target_directory(target) if target.directory else None)
     return VerifyResult(path, tuple(reports), keys.checked, found, (*keys.notes, *notes), findings=tuple(pair))
+
+
+def _described(
+    gguf: Gguf, checkpoint: Checkpoint, target: Target, overrides: Overrides
+) -> tuple[Description, list[Note]]:
+    """What the file should hold: as llama.cpp's converter writes it, unless this tool's own keys are in it."""
+    plain = f"{OURS}version" not in gguf.keys
+    description = describe(checkpoint, target, dataclasses.replace(overrides, plain=plain))
+    notes = overruled(gguf, overrides)
+    if plain:
+        notes += lost(description, describe(checkpoint, target, dataclasses.replace(overrides, plain=False)))
+    return description, notes
 
 
 def compare_tensors(

@@ -31,7 +31,7 @@ class Row:
 
 
 def write_headers(path: Path, shapes: Shapes) -> None:
-    """A safetensors file whose data is a hole of the right size."""
+    """A safetensors file whose data is a hole of the right size: zeros, but for t2d, which marks what d2t maps to."""
     header: Config = {}
     at = 0
     for name, (dtype, shape) in shapes.items():
@@ -44,6 +44,9 @@ def write_headers(path: Path, shapes: Shapes) -> None:
     with path.open("wb") as file:
         file.write(len(head).to_bytes(8, "little") + head)
         file.truncate(8 + len(head) + at)
+        if {"d2t", "t2d"} <= set(shapes):
+            file.seek(8 + len(head) + header["t2d"]["data_offsets"][0])
+            file.write(b"\1" * shapes["d2t"][1][0])
 
 
 def target(arch: str, hidden: int, layers: int, vocab: int, **over: Any) -> Config:

@@ -194,16 +194,13 @@ def test_g10_mask_token_at_the_top_or_as_text(read: Read) -> None:
     assert "does not name" in refused(read, mk.Case(config, mk.backbone()), ConfigError)
 
 
-def test_g11_missing_taps_are_derived_by_the_public_rule_or_asked_for(read: Read) -> None:
-    config = mk.contract(num_target_layers=64)
+def test_g11_missing_taps_are_asked_for_not_guessed(read: Read) -> None:
+    config = mk.contract()
     del config["dflash_config"]["target_layer_ids"]
-    found = read(mk.Case(config, mk.backbone(taps=5), {"num_hidden_layers": 64}))
-    assert found.taps.inputs == (2, 17, 32, 47, 62)
-    assert "outputs of target layers 1, 16, 31, 46, 61, from num_target_layers 64" in texts(found, "derived")
-    assert read(mk.Case(config, mk.backbone(taps=1), {"num_hidden_layers": 64})).taps.inputs == (33,)
-    del config["num_target_layers"]
     case = mk.Case(config, mk.backbone())
-    assert "target_layer_ids is missing" in refused(read, case, ConfigError)
+    with pytest.raises(ConfigError, match=r"target_layer_ids is missing \(fc\.weight is made for 3\)") as caught:
+        read(case)
+    assert "--taps 1,9,17" in str(caught.value.tip)
     assert read(case, taps=Taps.from_outputs((0, 2, 5))).taps.inputs == (1, 3, 6)
 
 
@@ -254,7 +251,7 @@ def test_g16_plain_dflash_of_a_dspark_name_drafts_from_its_anchor(read: Read, ke
     assert read(bonus).family == "DFlash"
     broken = mk.dspark_deepspec_plain()
     broken.config["markov_rank"] = 256
-    assert "no Markov head tensors" in refused(read, broken, CheckpointError)
+    assert "markov_rank is 256, but the checkpoint has no Markov head" in refused(read, broken, CheckpointError)
 
 
 def masked(case_dir: Make, target_names: dict[str, str] | None = None) -> Path:

@@ -193,6 +193,11 @@ CASES: dict[str, tuple[list[KV], Callable[[Target], Arrays]]] = {
     "window": (WINDOW, lambda _: {}),
     "causal": ([boolean("dflash.attention.causal", True)], lambda _: {}),
     "yarn": (YARN, lambda _: {}),
+    "yarn_attention": ([*YARN, f32("dflash.rope.scaling.attn_factor", 0.8)], lambda _: {}),
+    "yarn_by_tensor": (
+        [f32("dflash.rope.scaling.attn_factor", 1.14)],
+        lambda _: {"rope_freqs.weight": np.linspace(1, 4, HEAD_DIM // 2, dtype=np.float32)},
+    ),
     "linear": (LINEAR, lambda _: {}),
     "partial_rope": ([u32("dflash.rope.dimension_count", 32)], lambda _: {}),
     "mrope": ([array("dflash.rope.dimension_sections", ValueType.INT32, [32, 0, 0, 0])], lambda _: {}),

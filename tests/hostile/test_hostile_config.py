@@ -107,7 +107,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"rope_parameters": {"rope_theta": 1e4, "sliding_attention": []}}, r"sliding_attention is \[\]"),
     ({"rope_parameters": {"rope_theta": 1e4, **YARN, "factor": 0}}, "factor is 0.0, expected a positive number"),
     ({"rope_parameters": {"rope_theta": 1e4, **YARN, "factor": -4}}, "factor is -4.0"),
-    ({"rope_parameters": {"rope_theta": 1e4, "rope_type": "yarn", "factor": 4}}, "original_max_position_embeddings"),
+    ({"rope_parameters": {"rope_theta": 1e4, "rope_type": "yarn"}}, "factor is missing"),
+    ({"rope_parameters": {"rope_theta": 1e4, **YARN, "extrapolation_factor": 3}}, "extrapolation_factor is 3.0"),
+    ({"rope_parameters": {"rope_theta": 1e4, **YARN, "attention_factor": -1}}, "attention_factor is -1.0"),
+    ({"rope_parameters": {"rope_theta": 1.0, **YARN, "truncate": False}}, "rope_theta is 1.0, expected more than 1"),
+    ({"rope_parameters": {"rope_theta": 1e4, "rope_type": "dynamic", "alpha": 2}}, "'dynamic with alpha'"),
+    ({"rope_parameters": {"rope_theta": 1e4, "rope_dim": 32}}, "rope_dim is 32, expected the"),
     ({"rope_parameters": {"rope_theta": 1e4, "rope_type": "linear"}}, "factor is missing"),
     (
         {"rope_parameters": {"rope_theta": 1e4, **LLAMA3, "low_freq_factor": 4.0}},
