@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -20,6 +19,7 @@ from dflash_convert.encode.workers import Pool, run_jobs
 from dflash_convert.errors import InputError, PairingError, UsageError
 from dflash_convert.families.contract import refuse_guesses
 from dflash_convert.families.detect import describe, refuse_target
+from dflash_convert.hashing import sha256_of
 from dflash_convert.metadata import general_keys
 from dflash_convert.naming import default_name
 from dflash_convert.notes import Note
@@ -191,7 +191,7 @@ def provenance_keys(
     keys = [
         string("dflash_convert.version", __version__),
         string("dflash_convert.family", description.family),
-        string("dflash_convert.drafter.config_sha256", _sha256(drafter.path / "config.json")),
+        string("dflash_convert.drafter.config_sha256", sha256_of(drafter.path / "config.json")),
         string("dflash_convert.target.name", target_name),
     ]
     for role, source in (("drafter", drafter), ("target", target)):
@@ -219,14 +219,6 @@ def overrule_keys(overrides: Overrides) -> list[KV]:
     """What the caller said instead of the checkpoint, as options, so that the file tells it."""
     stated = [f"{name}={value}" for name, value in overrides.stated().items()]
     return [array("dflash_convert.overruled", ValueType.STRING, stated)] if stated else []
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def output_paths(conversion: Conversion, output: Path | None) -> list[Path]:

@@ -5,37 +5,24 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import re
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from dflash_convert import __version__
 from dflash_convert.errors import DflashError
 from dflash_convert.llama import spec_types
 
 Severity = Literal["ok", "note", "warning", "error"]
-PYTHON = (3, 10)
-# distribution -> (least version, what it is for); the same versions as in pyproject.toml, a test compares them
-NEEDED = {
-    "click": ("8.1.7", "the command line"),
-    "gguf": ("0.17", "names in general.* keys"),
-    "huggingface_hub": ("0.34", "downloads and publishing"),
-    "numpy": ("1.26.4", "every conversion"),
-    "safetensors": ("0.6", "checkpoints"),
-    "sentencepiece": ("0.2.1", "targets with a tokenizer.model"),
-    "tokenizers": ("0.21", "recognising pre-tokenizers"),
-    "tqdm": ("4.66.3", "progress bars"),
-}
-OPTIONAL = {
-    "xllamacpp": ("2026.10.11549", "engine", "validate without a llama-server"),
-    "distributed": ("2026.1", "cluster", "batch --scheduler"),
-}
-LOW_SPACE = 5 * 10**9  # bytes; the published drafters have 0.5 to 4 GB, and a conversion needs its output beside
+PACKAGE = "dflash-convert"
 TIMEOUT = 5.0  # seconds for the Hub to answer
+EXTRAS = {"engine": "validate without a llama-server", "cluster": "batch --scheduler"}
+LOW_SPACE = 5 * 10**9  # bytes; the published drafters have 0.5 to 4 GB, and a conversion needs its output beside
 
 
 @dataclass(frozen=True)
@@ -69,7 +56,7 @@ def diagnose(
 ) -> Report:
     """Look at Python, packages, engines, disk and Hub. Takes some seconds; ``offline`` asks no Hub."""
     areas: tuple[Callable[[], list[Finding]], ...] = (
-        _python,
+        _program,
         packages,
         lambda: engines(llama_server, environment),
         lambda: disk(directory),
@@ -78,45 +65,47 @@ def diagnose(
     return Report(tuple(finding for area in areas for finding in area()))
 
 
-def _python() -> list[Finding]:
-    version = platform.python_version()
-    wanted = ".".join(map(str, PYTHON))
-    good = sys.version_info >= PYTHON
-    cure = None if good else f"install Python {wanted} or newer"
+def _program() -> list[Finding]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return [
-        Finding("program", "dflash-convert", __version__),
-        Finding("program", "python", version, "ok" if good else "error", cure, 1),
+        Finding("program", PACKAGE, __version__),
+        Finding("program", "python", platform.python_version()),
         Finding("program", "system", f"{platform.system()} {platform.machine()}, {cores} cores"),
     ]
 
 
 def packages() -> list[Finding]:
-    found = []
-    for name, (least, purpose) in NEEDED.items():
-        version, problem = _version(name, least)
-        cure = f"pip install '{name}>={least}'  ({purpose})" if problem else None
-        found.append(Finding("packages", name, version, "error" if problem else "ok", cure, 1))
-    for name, (least, extra, purpose) in OPTIONAL.items():
-        version, problem = _version(name, least)
-        cure = f"pip install 'dflash-convert[{extra}]'  ({purpose})" if problem else None
-        found.append(Finding("packages", name, version, "note" if problem else "ok", cure))
+    """What the package's own metadata asks for: Python, its dependencies, and those of the extras of EXTRAS."""
+    try:
+        metadata = importlib.metadata.metadata(PACKAGE)
+        requirements = [Requirement(text) for text in importlib.metadata.requires(PACKAGE) or ()]
+    except importlib.metadata.PackageNotFoundError:
+        cure = f"pip install {PACKAGE}"
+        return [Finding("packages", PACKAGE, "not installed, so its requirements are unknown", "warning", cure)]
+    python = SpecifierSet(metadata["Requires-Python"] or "")
+    good = python.contains(platform.python_version(), prereleases=True)
+    found = [] if good else [Finding("packages", "python", f"{python} is needed", "error", "install a newer Python", 1)]
+    for wanted in requirements:
+        if _applies(wanted):
+            found.append(_package(wanted, "error", f"pip install '{wanted.name}{wanted.specifier}'"))
+    for extra, purpose in EXTRAS.items():
+        cure = f"pip install '{PACKAGE}[{extra}]'  ({purpose})"
+        found += [_package(r, "note", cure) for r in requirements if not _applies(r) and _applies(r, extra)]
     return found
 
 
-def _version(name: str, least: str) -> tuple[str, bool]:
-    """The installed version in words, and whether it is missing or too old."""
+def _applies(wanted: Requirement, extra: str = "") -> bool:
+    return wanted.marker is None or wanted.marker.evaluate({"extra": extra})
+
+
+def _package(wanted: Requirement, severity: Severity, cure: str) -> Finding:
     try:
-        version = importlib.metadata.version(name)
+        version = importlib.metadata.version(wanted.name)
     except importlib.metadata.PackageNotFoundError:
-        return "not installed", True
-    if _numbers(version) < _numbers(least):
-        return f"{version}, at least {least} is needed", True
-    return version, False
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:4])
+        return Finding("packages", wanted.name, "not installed", severity, cure, 1)
+    if not wanted.specifier.contains(version, prereleases=True):
+        return Finding("packages", wanted.name, f"{version}, {wanted.specifier} is needed", severity, cure, 1)
+    return Finding("packages", wanted.name, version)
 
 
 def engines(llama_server: str | None, environment: Mapping[str, str]) -> list[Finding]:
@@ -189,35 +178,40 @@ def hub(offline: bool) -> list[Finding]:
             )
         )
         return found
-    status = _status(f"{constants.ENDPOINT}/api/whoami-v2", token)
-    if status is None:
+    if not _answers():
         cure = "check the network, the proxy and HF_ENDPOINT; local directories need no Hub"
         found.append(Finding("hub", "connection", "no answer", "warning", cure))
         return found
     found.append(Finding("hub", "connection", "answers"))
+    refusal = _refusal(token) if token else None
     if token is None:
         found.append(Finding("hub", "login", "no token", "note", login))
-    elif status == 200:
+    elif refusal is None:
         found.append(Finding("hub", "login", "logged in"))
     else:
         cure = "get a new token and run hf auth login, or unset HF_TOKEN"
-        found.append(Finding("hub", "login", f"the token is refused (status {status})", "warning", cure))
+        found.append(Finding("hub", "login", f"the token is refused ({refusal})", "warning", cure))
     return found
 
 
-def _status(url: str, token: str | None) -> int | None:
-    """The HTTP status of one GET, or None without an answer; only web addresses are opened."""
-    import urllib.error
-    import urllib.request
+def _answers() -> bool:
+    """Whether the Hub answers at all; the library's own calls would wait without an end."""
+    from huggingface_hub import constants, get_session
 
-    if not url.startswith(("http://", "https://")):
-        return None
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        error.close()
-        return error.code
-    except (OSError, ValueError):
-        return None
+        get_session().head(constants.ENDPOINT, timeout=TIMEOUT)
+    except Exception:  # the library's client has changed, and its errors with it
+        return False
+    return True
+
+
+def _refusal(token: str) -> str | None:
+    """Why the Hub does not take the token, or None."""
+    from huggingface_hub import HfApi
+
+    try:
+        HfApi().whoami(token)
+    except Exception as error:  # as above; its text is left out, since it may quote the token
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        return type(error).__name__ if status is None else f"status {status}"
+    return None

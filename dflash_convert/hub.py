@@ -7,8 +7,7 @@ and HF_HUB_OFFLINE work as everywhere (huggingface_hub reads them); interrupted 
 
 from __future__ import annotations
 
-import hashlib
-import json
+import glob
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,8 @@ from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 from dflash_convert.errors import DflashError, HubError, UsageError
+from dflash_convert.hashing import sha256_of
+from dflash_convert.jsonfile import read_json
 from dflash_convert.notes import Note
 
 TARGET_FILES = (
@@ -41,7 +42,6 @@ TARGET_FILES = (
     "additional_chat_templates/*.jinja",
 )
 DRAFTER_FILES = ("config.json", "README.md", "mask_embedding.pt")
-INDEX = "model.safetensors.index.json"
 SMALL = 64 << 20  # bytes; larger files get a hash only when the cache knows it
 _SPEC = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?P<sub>(?:/[\w.-]+)*)(?:@(?P<rev>[\w./-]+))?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -81,6 +81,10 @@ class Spec:
     subfolder: str
     revision: str | None
 
+    def inside(self, name: str) -> str:
+        """``name`` seen from the repository's root."""
+        return f"{self.subfolder}/{name}" if self.subfolder else name
+
 
 def parse_spec(text: str) -> Spec | None:
     """The parts of a repository id, or None when ``text`` cannot be one."""
@@ -115,7 +119,7 @@ def fetch_file(text: str, name: str) -> Path:
         raise UsageError(f"{path}: no such file", tip=f"Name a file, a directory with {name}, or a Hub repository.")
     from huggingface_hub import errors, hf_hub_download
 
-    inside = f"{spec.subfolder}/{name}" if spec.subfolder else name
+    inside = spec.inside(name)
     try:
         return Path(hf_hub_download(spec.repo, inside, revision=spec.revision))
     except errors.LocalEntryNotFoundError as error:
@@ -203,16 +207,17 @@ def hashes(path: Path) -> dict[str, str]:
     for entry in sorted(path.iterdir()):
         if not entry.is_file():
             continue
-        blob = entry.resolve()
+        # one link, not all of them: the cache's blob may itself be a link into a store with names of another kind
+        blob = entry.readlink() if entry.is_symlink() else entry
         if _SHA256.fullmatch(blob.name) and blob.parent.name == "blobs":
             found[entry.name] = blob.name
         elif entry.stat().st_size <= SMALL:
-            found[entry.name] = hashlib.sha256(entry.read_bytes()).hexdigest()
+            found[entry.name] = sha256_of(entry)
     return found
 
 
 def _from_hub(spec: Spec, role: str, choose: Choice, progress: bool, accept: Callable[[Path], None]) -> Resolved:
-    from huggingface_hub import HfApi, constants, hf_hub_download
+    from huggingface_hub import HfApi, constants
     from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
     if constants.HF_HUB_OFFLINE:
@@ -220,33 +225,31 @@ def _from_hub(spec: Spec, role: str, choose: Choice, progress: bool, accept: Cal
     (enable_progress_bars if progress else disable_progress_bars)()
     try:
         info = HfApi().model_info(spec.repo, revision=spec.revision)
-        commit = info.sha or ""
-        prefix = f"{spec.subfolder}/" if spec.subfolder else ""
         listed = [entry.rfilename for entry in info.siblings or []]
-        inside = [name[len(prefix) :] for name in listed if name.startswith(prefix)]
-        chosen = choose(inside)
+        prefix = spec.inside("")
+        chosen = choose([name.removeprefix(prefix) for name in listed if name.startswith(prefix)])
         _check_folder(spec, role, chosen, listed)
-        for name in sorted(chosen, key=lambda name: name.endswith(".safetensors")):  # the small files first
-            local = Path(hf_hub_download(spec.repo, prefix + name, revision=commit))
-            if name == "config.json":
-                accept(local.parent)
+        weights = [name for name in chosen if name.endswith(".safetensors")]
+        folder = _fetch(spec, spec.revision, sorted(set(chosen) - set(weights)))
+        accept(folder)
+        _, commit, _ = cache_origin(folder)
+        if weights:
+            _fetch(spec, commit, weights)
     except DflashError:
         raise
     except Exception as error:  # the library's errors come from several bases that changed between versions
         if _is_connection(error):
             return _from_cache(spec, role, "the Hub cannot be reached")
         _explain(error, spec)
-    root = local.parents[(prefix + name).count("/")]
-    _remember(root.parents[1] / "refs", spec.revision or "main", commit)
-    folder = root / spec.subfolder if spec.subfolder else root
     return Resolved(folder, spec.repo, commit, spec.subfolder or None, hashes(folder), from_hub=True)
 
 
-def _remember(refs: Path, revision: str, commit: str) -> None:
-    """Names the commit in the cache, so that the same words find it without a connection."""
-    if revision != commit and "/../" not in f"/{revision}/":
-        (refs / revision).parent.mkdir(parents=True, exist_ok=True)
-        (refs / revision).write_text(commit, "utf-8")
+def _fetch(spec: Spec, revision: str | None, names: Sequence[str]) -> Path:
+    """The folder in the cache with these files; the cache also remembers which commit ``revision`` stands for."""
+    from huggingface_hub import snapshot_download
+
+    patterns = [glob.escape(spec.inside(name)) for name in names]
+    return Path(snapshot_download(spec.repo, revision=revision, allow_patterns=patterns)) / spec.subfolder
 
 
 def _check_folder(spec: Spec, role: str, chosen: Sequence[str], listed: Sequence[str]) -> None:
@@ -263,32 +266,31 @@ def _check_folder(spec: Spec, role: str, chosen: Sequence[str], listed: Sequence
 
 def _from_cache(spec: Spec, role: str, reason: str) -> Resolved:
     """What an earlier run has fetched; HubError when that is not enough."""
-    from huggingface_hub import constants
+    from huggingface_hub import try_to_load_from_cache
 
-    folder = Path(constants.HF_HUB_CACHE) / f"models--{spec.repo.replace('/', '--')}"
-    revision = spec.revision or "main"
-    ref = folder / "refs" / revision
-    commit = ref.read_text("utf-8").strip() if ref.is_file() else revision
-    path = folder / "snapshots" / commit / spec.subfolder
+    config = try_to_load_from_cache(spec.repo, spec.inside("config.json"), revision=spec.revision)
+    path = Path(config).parent if isinstance(config, str) else None
     missing = _missing(path, role)
-    if missing:
+    revision = spec.revision or "main"
+    if path is None or missing:
         raise HubError(
             f"{spec.repo}: {reason}, and the cache does not hold {missing} (revision {revision})",
             tip="Run once with a connection, or give a local directory instead.",
         )
+    _, commit, _ = cache_origin(path)
     note = Note("warning", f"{spec.repo}: {reason}; the copy in the cache is used (revision {commit})")
     return Resolved(path, spec.repo, commit, spec.subfolder or None, hashes(path), (note,), from_hub=True)
 
 
-def _missing(path: Path, role: str) -> str | None:
-    if not (path / "config.json").is_file():
+def _missing(path: Path | None, role: str) -> str | None:
+    if path is None:
         return "its files"
     if role == "target":
         names = [entry.name for entry in path.iterdir()]
         return None if len(matching(names, TARGET_FILES)) > 1 else "its tokenizer files"
-    index = path / INDEX
+    index = path / "model.safetensors.index.json"
     if index.is_file():
-        shards = sorted(set(json.loads(index.read_text("utf-8")).get("weight_map", {}).values()))
+        shards = sorted(set(read_json(index).get("weight_map", {}).values()))
         return next((shard for shard in shards if not (path / shard).is_file()), None)
     return None if any(path.glob("*.safetensors")) else "its weights"
 

@@ -7,9 +7,10 @@ layout is torch's zip archive: ``<name>/data.pkl`` and one raw storage ``<name>/
 
 from __future__ import annotations
 
+import io
 import pickletools
-import struct
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,36 +27,16 @@ DTYPES = {
     "HalfStorage": ("<f2", 2),
     "BFloat16Storage": ("<u2", 2),
 }
-# byte -> (instruction, its argument): a struct layout, a text with its length before it, two lines, or nothing
-INSTRUCTIONS = {
-    "\x80": ("PROTO", "<B"),
-    "\x95": ("FRAME", "<Q"),
-    "J": ("BININT", "<i"),
-    "K": ("BININT1", "<B"),
-    "M": ("BININT2", "<H"),
-    "X": ("BINUNICODE", "text4"),
-    "\x8c": ("SHORT_BINUNICODE", "text1"),
-    "\x88": ("NEWTRUE", ""),
-    "\x89": ("NEWFALSE", ""),
-    "}": ("EMPTY_DICT", ""),
-    ")": ("EMPTY_TUPLE", ""),
-    "(": ("MARK", ""),
-    "q": ("BINPUT", "<B"),
-    "r": ("LONG_BINPUT", "<I"),
-    "\x94": ("MEMOIZE", ""),
-    "h": ("BINGET", "<B"),
-    "j": ("LONG_BINGET", "<I"),
-    "\x85": ("TUPLE1", ""),
-    "\x86": ("TUPLE2", ""),
-    "\x87": ("TUPLE3", ""),
-    "t": ("TUPLE", ""),
-    "c": ("GLOBAL", "lines"),
-    "u": ("SETITEMS", ""),
-    "s": ("SETITEM", ""),
-    "Q": ("BINPERSID", ""),
-    "R": ("REDUCE", ""),
-    ".": ("STOP", ""),
-}
+NAMES = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
+NUMBERS = frozenset(("BININT", "BININT1", "BININT2"))
+TEXTS = frozenset(("BINUNICODE", "SHORT_BINUNICODE"))
+PUTS = frozenset(("BINPUT", "LONG_BINPUT", "MEMOIZE"))
+GETS = frozenset(("BINGET", "LONG_BINGET"))
+TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+CONSTANTS = {"NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
+FRAMING = frozenset(("PROTO", "FRAME", "STOP"))
+BUILDING = frozenset(("EMPTY_DICT", "SETITEMS", "SETITEM", "MARK", "TUPLE", "GLOBAL", "BINPERSID", "REDUCE"))
+ALLOWED = FRAMING.union(BUILDING, NUMBERS, TEXTS, PUTS, GETS, TUPLES, CONSTANTS)
 REBUILD = ("torch._utils", "_rebuild_tensor_v2")
 ORDERED = ("collections", "OrderedDict")
 TIP = "it must be torch.save of {'mask_token_id': int, 'embedding': tensor} and nothing else"
@@ -118,69 +99,51 @@ def _interpret(program: bytes) -> Any:
     stack: list[Any] = []
     memo: dict[int, Any] = {}
     mark = object()
-    at = 0
     try:
-        while True:
-            name, argument, at = _instruction(program, at)
-            if name == "STOP":
-                if len(stack) != 1:
-                    raise _RefusedError("does not end in one value")
-                return stack[0]
+        for name, argument in _instructions(program):
             _step(name, argument, stack, memo, mark)
-    except (ValueError, IndexError, TypeError, KeyError, AttributeError, struct.error):
+    except (ValueError, IndexError, TypeError, KeyError, AttributeError):
         raise _RefusedError("is a damaged pickle") from None
+    if len(stack) != 1:
+        raise _RefusedError("does not end in one value")
+    return stack[0]
 
 
-def _instruction(program: bytes, at: int) -> tuple[str, Any, int]:
-    """(name, argument, where the next one starts) of the instruction at ``at``."""
-    code = program[at : at + 1].decode("latin-1")
-    if not code:
-        raise ValueError("ends without STOP")
-    if code not in INSTRUCTIONS:
-        known = next((o for o in pickletools.opcodes if o.code == code), None)
-        shown = known.name if known else repr(code)
-        raise _RefusedError(f"contains the pickle instruction {shown}, which is not allowed")
-    name, kind = INSTRUCTIONS[code]
-    at += 1
-    if kind == "lines":
-        first = program.index(b"\n", at)
-        second = program.index(b"\n", first + 1)
-        return name, (program[at:first].decode("ascii"), program[first + 1 : second].decode("ascii")), second + 1
-    if kind in ("text1", "text4"):
-        size, at = _number(program, at, "<B" if kind == "text1" else "<I")
-        if at + size > len(program):
-            raise ValueError("ends inside a text")
-        return name, program[at : at + size].decode("utf-8"), at + size
-    if not kind:
-        return name, None, at
-    value, at = _number(program, at, kind)
-    return name, value, at
-
-
-def _number(program: bytes, at: int, layout: str) -> tuple[int, int]:
-    return struct.unpack_from(layout, program, at)[0], at + struct.calcsize(layout)
+def _instructions(program: bytes) -> Iterator[tuple[str, Any]]:
+    """(name, argument) up to STOP; an instruction that is not allowed is not even decoded."""
+    stream = io.BytesIO(program)
+    decoded = pickletools.genops(stream)
+    while (at := stream.tell()) < len(program):
+        name = NAMES.get(program[at], repr(program[at : at + 1]))
+        if name not in ALLOWED:
+            raise _RefusedError(f"contains the pickle instruction {name}, which is not allowed")
+        _, argument, _ = next(decoded)
+        if name == "STOP":
+            return
+        yield name, argument
+    raise ValueError("ends without STOP")
 
 
 def _step(name: str, argument: Any, stack: list[Any], memo: dict[int, Any], mark: object) -> None:
-    if name in ("PROTO", "FRAME"):
-        return
-    if name in ("BININT", "BININT1", "BININT2", "BINUNICODE", "SHORT_BINUNICODE"):
+    if name in NUMBERS or name in TEXTS:
         stack.append(argument)
-    elif name in ("NEWTRUE", "NEWFALSE"):
-        stack.append(name == "NEWTRUE")
-    elif name in ("EMPTY_DICT", "EMPTY_TUPLE", "MARK"):
-        stack.append({"EMPTY_DICT": {}, "EMPTY_TUPLE": (), "MARK": mark}[name])
-    elif name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
+    elif name in CONSTANTS:
+        stack.append(CONSTANTS[name])
+    elif name == "EMPTY_DICT":
+        stack.append({})
+    elif name == "MARK":
+        stack.append(mark)
+    elif name in PUTS:
         memo[len(memo) if argument is None else argument] = stack[-1]
-    elif name in ("BINGET", "LONG_BINGET"):
+    elif name in GETS:
         stack.append(memo[argument])
-    elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
-        count = int(name[-1])
+    elif name in TUPLES:
+        count = TUPLES[name]
         stack[-count:] = [tuple(stack[-count:])]
     elif name == "TUPLE":
         stack.append(tuple(_since(stack, mark)))
-    elif name == "GLOBAL":
-        stack.append(Global(*argument))
+    elif name == "GLOBAL":  # decoded as "module name"
+        stack.append(Global(*argument.split(" ", 1)))
     elif name == "SETITEMS":
         items = _since(stack, mark)
         stack[-1].update(dict(zip(items[::2], items[1::2], strict=True)))
@@ -189,7 +152,7 @@ def _step(name: str, argument: Any, stack: list[Any], memo: dict[int, Any], mark
         stack[-1][key] = value
     elif name == "BINPERSID":
         stack.append(_storage(stack.pop()))
-    else:  # REDUCE
+    elif name == "REDUCE":
         arguments, function = stack.pop(), stack.pop()
         stack.append(_call(function, arguments))
 

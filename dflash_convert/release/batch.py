@@ -21,8 +21,8 @@ from typing import Any
 
 from dflash_convert import __version__
 from dflash_convert.errors import DflashError
+from dflash_convert.hashing import sha256_of
 from dflash_convert.output import write_text
-from dflash_convert.release.facts import sha256_of
 from dflash_convert.release.job import Outcome, child_environment, last_error, program, run_step
 from dflash_convert.release.manifest import MANIFEST, verify_manifest
 from dflash_convert.release.plan import Job, Pair, Release

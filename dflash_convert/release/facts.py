@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_convert.container.keys import keys_of
-from dflash_convert.errors import ContainerError, InputError, OutputError, UsageError
+from dflash_convert.errors import ContainerError, InputError, UsageError
 from dflash_convert.llama import Variant, file_type_name, variants
 from dflash_convert.validation.pair import drafting_method
 
 if TYPE_CHECKING:
     from dflash_convert.container.reader import Gguf
 
-CHUNK = 1 << 22
 HUB = "https://huggingface.co/"
 MODEL_WORDS = ("mmproj", "imatrix")
 
@@ -129,24 +127,6 @@ def found_by_llama_cpp(name: str, prefix: str) -> str | None:
         if word != prefix and word in base:
             return f"it contains {word}, the mark of another kind of file"
     return None
-
-
-def sha256_of(path: Path, copy_to: Path | None = None) -> str:
-    """SHA-256 of a file in one pass, which also copies it when ``copy_to`` is given."""
-    digest = hashlib.sha256()
-    with path.open("rb") as source:
-        if copy_to is None:
-            while chunk := source.read(CHUNK):
-                digest.update(chunk)
-            return digest.hexdigest()
-        try:
-            with copy_to.open("xb") as target:
-                while chunk := source.read(CHUNK):
-                    digest.update(chunk)
-                    target.write(chunk)
-        except OSError as error:
-            raise OutputError(f"{copy_to} cannot be written: {error.strerror or error}") from None
-    return digest.hexdigest()
 
 
 def _origin(gguf: Gguf, role: str, name: str | None) -> Origin:

@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 from dflash_convert import __version__, child
 from dflash_convert.errors import DflashError, InputError
+from dflash_convert.hashing import sha256_of
 from dflash_convert.output import disk_errors, write_text
 from dflash_convert.pipeline import Result, Task, Watcher, run
-from dflash_convert.release.facts import sha256_of
 from dflash_convert.release.plan import Job
 
 RECORD = "job.json"

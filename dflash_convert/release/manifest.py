@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from dflash_convert.errors import ConfigError, DflashError
-from dflash_convert.release.facts import found_by_llama_cpp, read_facts, sha256_of
+from dflash_convert.hashing import sha256_of
+from dflash_convert.release.facts import found_by_llama_cpp, read_facts
 
 SCHEMA = 1
 KIND = "dflash-release"

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from dflash_convert import __version__
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.errors import ContainerError, InputError, OutputError, UsageError, VerificationError
+from dflash_convert.hashing import sha256_of
 from dflash_convert.naming import default_name
 from dflash_convert.notes import Note
 from dflash_convert.output import check_directory, check_space, exists_error, whole_directory
@@ -20,7 +21,7 @@ from dflash_convert.pairing.drafters import drafter_gguf
 from dflash_convert.pairing.targets import target_gguf
 from dflash_convert.release.card import card_text
 from dflash_convert.release.commands import TargetGguf, parse_target, preset_text
-from dflash_convert.release.facts import DrafterFacts, Origin, found_by_llama_cpp, read_facts, same_release, sha256_of
+from dflash_convert.release.facts import DrafterFacts, Origin, found_by_llama_cpp, read_facts, same_release
 from dflash_convert.release.manifest import (
     CARD,
     KIND,
@@ -94,7 +95,7 @@ def build_package(
     with whole_directory(out, partial(_check_out, out, files, force)) as work:
         hashes = {}
         for path, name in names.items():
-            hashes[path] = sha256_of(path, work / name)
+            hashes[path] = _copy(path, work / name)
             progress(path.stat().st_size)
         reports = match_reports(options.validation, facts, hashes)
         document = _document(facts, names, hashes, options, first)
@@ -124,6 +125,15 @@ def _check_pairs(files: Sequence[Path], target: str | None) -> None:
         for finding in findings:
             if finding.name == "file-type":
                 raise ContainerError(f"{path.name}: {finding.drafter}, but {finding.target}", tip=finding.cure)
+
+
+def _copy(source: Path, target: Path) -> str:
+    """Copy a file; its SHA-256."""
+    try:
+        with target.open("xb") as file:
+            return sha256_of(source, file)
+    except OSError as error:
+        raise OutputError(f"{target} cannot be written: {error.strerror or error}") from None
 
 
 def _by_name(reports: Mapping[Path, T], names: Mapping[Path, str]) -> list[tuple[Path, T]]:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from dflash_convert.errors import HubError, UsageError, ValidationError, VerificationError
+from dflash_convert.hashing import sha256_of
 from dflash_convert.hub import parse_spec
 from dflash_convert.notes import Note
-from dflash_convert.release.facts import sha256_of
 from dflash_convert.release.manifest import CARD, MANIFEST, PRESET, SUMS, read_manifest, verify_manifest
 from dflash_convert.validation.result import BROKEN, ENGINE_FAILURE
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 SHARD = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")
 SWAPPED = "were drafter and target swapped?"
-CHUNK = 1 << 22
 DIRECTORY = "convert the drafter with: dflash-convert DRAFTER --target-model-dir TARGET; take the target as a GGUF"
 
 
@@ -106,14 +104,6 @@ def shard_paths(path: Path) -> tuple[Path, ...]:
         return (path,)
     count = int(match["count"])
     return tuple(path.with_name(f"{match['stem']}-{i:05d}-of-{count:05d}.gguf") for i in range(1, count + 1))
-
-
-def sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _facts(gguf: Gguf, files: tuple[Path, ...], block: int | None, spec_type: str | None) -> FileFacts:

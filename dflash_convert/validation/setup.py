@@ -9,6 +9,7 @@ from pathlib import Path
 from dflash_convert.engine import external, find
 from dflash_convert.engine.trace import EngineInfo, Launch
 from dflash_convert.errors import UsageError
+from dflash_convert.hashing import sha256_of
 from dflash_convert.measure.speed import MIN_ROUNDS
 from dflash_convert.notes import Note
 from dflash_convert.pairing import check, open_pair, refusal
@@ -115,8 +116,8 @@ def _launch(options: Options, files: pair.Pair, drafter: Path | None, n_max: int
 
 def _with_hashes(files: pair.Pair, *, target: bool) -> pair.Pair:
     """The drafter is always hashed, so that a report names its file for good; the large target when asked for."""
-    drafter = replace(files.drafter, sha256=(pair.sha256(Path(files.drafter.path)),))
+    drafter = replace(files.drafter, sha256=(sha256_of(Path(files.drafter.path)),))
     if not target:
         return replace(files, drafter=drafter)
-    shards = tuple(pair.sha256(p) for p in pair.shard_paths(Path(files.target.path)))
+    shards = tuple(sha256_of(p) for p in pair.shard_paths(Path(files.target.path)))
     return replace(files, drafter=drafter, target=replace(files.target, sha256=shards))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from dflash_convert.container.reader import Gguf
 from dflash_convert.container.types import KV, ValueType
 from dflash_convert.drafter import Description, Overrides, spelled
 from dflash_convert.errors import TokenizerError
+from dflash_convert.hashing import sha256_of
 from dflash_convert.notes import Note
 from dflash_convert.pairing.encoding import fault_of
 from dflash_convert.pairing.view import DrafterView
@@ -215,21 +215,13 @@ def compare_provenance(gguf: Gguf, drafter: Path, target: Path | None) -> list[s
     """Hashes and taps that this tool wrote into the file, against the inputs at hand."""
     differences = []
     digest = gguf.get("dflash_convert.drafter.config_sha256")
-    if isinstance(digest, str) and digest != _sha256(drafter / "config.json"):
+    if isinstance(digest, str) and digest != sha256_of(drafter / "config.json"):
         differences.append("the file was made from another config.json (dflash_convert.drafter.config_sha256)")
     prefix = "dflash_convert.target.files."
     for name, kv in gguf.keys.items():
         file = name.removeprefix(prefix)
         if target is None or file == name or Path(file).name != file or not (target / file).is_file():
             continue
-        if kv.value != _sha256(target / file):
+        if kv.value != sha256_of(target / file):
             differences.append(f"the file was made with another {file} of the target ({name})")
     return differences
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -210,6 +210,20 @@ def test_cache_links_are_followed(tmp_path: Path) -> None:
     assert cache_origin(snapshot / "dflash") == ("owner/name--x", commit, "dflash")
 
 
+def test_a_blob_in_the_shared_store_keeps_its_hash(tmp_path: Path) -> None:
+    """The cache's blob may be a link into a store of another naming, whose 64 digits are no SHA-256."""
+    digest, other = "c" * 64, "d" * 64
+    root = tmp_path / "models--owner--name"
+    snapshot, blobs, store = root / "snapshots" / ("a" * 40), root / "blobs", tmp_path / "blobs" / "dd"
+    for folder in (snapshot, blobs, store):
+        folder.mkdir(parents=True)
+    (store / other).write_bytes(b"weights")
+    (blobs / digest).symlink_to(f"../../blobs/dd/{other}")
+    (snapshot / "model.safetensors").symlink_to(f"../../blobs/{digest}")
+    (snapshot / "config.json").write_text("{}")
+    assert resolve_drafter(str(snapshot)).files["model.safetensors"] == digest
+
+
 def test_local_mistakes(tmp_path: Path) -> None:
     file = tmp_path / "model.gguf"
     file.write_bytes(b"GGUF")
