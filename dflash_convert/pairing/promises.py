@@ -21,9 +21,10 @@ def check_promises(drafter: DrafterView) -> Iterator[Finding]:
     head = drafter.keys.boolean(drafter.own("has_confidence_head"))
     there = "conf_proj.weight" in drafter.tensors
     if head is not None and drafter.tensors and head is not there:
-        found = "conf_proj.weight is there" if there else "no conf_proj.weight"
+        has = "conf_proj.weight is there" if there else "no conf_proj.weight"
         cure = f"llama.cpp's --spec-draft-p-min rests on this key: {AGAIN}"
-        yield (warning if there else error)("confidence-head", f"says {str(head).lower()}, {found}", None, cure)
+        found = warning if there else error
+        yield found("confidence-head", f"says {str(head).lower()}, {has}", None, cure)
     stated, tokens = drafter.keys.integer(drafter.own("vocab_size")), drafter.vocab.size if drafter.is_gguf else None
     if stated is not None and tokens is not None and stated != tokens:
         cure = f"llama.cpp sizes the tables by the key: {AGAIN}"

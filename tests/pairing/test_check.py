@@ -133,6 +133,15 @@ CASES: dict[str, tuple[Edit, list[tuple[str, str]]]] = {
     "no taps": (keys(target_layers=None), [("taps-missing", E)]),
     "target without layer export": (side(1, architecture="deepseek2"), [("target-architecture", E)]),
     "unknown target class": (side(1, architecture=None), [("target-architecture", W)]),
+    "trained for less": (keys(context_length=256), [("trained-context", W)]),
+    "a target of 256": (side(1, context=256), []),
+    # padding: 504 tokens are used
+    "a few rows less": (side(0, rows=504, vocab=Vocab(), is_gguf=False), []),
+    "too few rows": (side(0, rows=503, vocab=Vocab(), is_gguf=False), [("vocabulary-size", E)]),
+    "twins": (side(0, rows=640, vocab=Vocab(), is_gguf=False), []),
+    "unusual padding": (side(0, rows=641, vocab=Vocab(), is_gguf=False), [("vocabulary-padding", W)]),
+    "more than padding": (side(0, rows=1024, vocab=Vocab(), is_gguf=False), [("vocabulary-size", E)]),
+    "forced": (keys(dflash_convert__forced_pair=["target-depth"]), [("forced-pair", W)]),
     # mask token
     "no mask": (keys(tokenizer__ggml__mask_token_id=None), [("mask-token-missing", E)]),
     "mask outside": (keys(tokenizer__ggml__mask_token_id=512), [("mask-token-range", E)]),
@@ -148,11 +157,16 @@ CASES: dict[str, tuple[Edit, list[tuple[str, str]]]] = {
         [("rope-sections", E)],
     ),
     "M-RoPE drafter, plain target": (keys(rope__dimension_sections=[32, 0, 0, 0]), [("rope-sections", W)]),
+    "a scale of nobody": (keys(embedding_scale=2.5), [("embedding-scale", W)]),
     "Gemma without scale": (side(1, embedding_scale=128**0.5), [("embedding-scale", E)]),
     "Gemma with scale": (both(side(1, embedding_scale=128**0.5), keys(embedding_scale=11.3137)), []),
     "wrong scale": (both(side(1, embedding_scale=128**0.5), keys(embedding_scale=1.0)), [("embedding-scale", E)]),
     "sliding, causality unsaid": (keys(**SLIDING), [("mixed-causality", W)]),
     "sliding, causal": (keys(**SLIDING, attention__causal=True), []),
+    "a pattern without a window": (
+        keys(attention__sliding_window_pattern=[True, True, False]),
+        [("window-pattern", E)],
+    ),
     "window below the block": (
         keys(**(SLIDING | {"attention__sliding_window": 4}), attention__causal=False),
         [("window-block", W)],
@@ -179,6 +193,12 @@ CASES: dict[str, tuple[Edit, list[tuple[str, str]]]] = {
     "map to a token that is not there": (
         both(tensors({"d2t": (64,), "output.weight": (64, 128)}), side(0, d2t=np.arange(537, 601))),
         [("reduced-vocabulary", E)],
+    ),
+    # keys against tensors
+    "a key of another vocabulary": (keys(vocab_size=640), [("vocabulary-key", E)]),
+    "a confidence head that is not there": (
+        both(tensors(SPARK), keys(has_confidence_head=True), side(0, path=Path("dspark-target-F32.gguf"))),
+        [("confidence-head", E)],
     ),
     # tensors
     "attention bias": (tensors({"blk.0.attn_q.bias": (256,)}), [("unclaimed-tensors", E)]),
@@ -278,3 +298,80 @@ def test_an_anchor_first_block_drafts_one_more(pair: tuple[DrafterView, TargetVi
 def test_taps_of_the_last_layer_work_where_the_graph_exports_it(pair: tuple[DrafterView, TargetView]) -> None:
     edit = both(keys(target_layers=[2, 4, 6], dflash_convert__source_taps=None), side(1, architecture="mimo2"))
     assert check(*edit(*pair)) == []
+
+
+@pytest.mark.parametrize(
+    ("drafter", "target", "word"),
+    [
+        ("dflash", "qwen3", "it aborts at the first draft"),
+        ("dflash", "gpt-oss", "it aborts at the first draft"),
+        ("dflash", "nemotron_h", None),
+        ("eagle3", "gpt-oss", None),
+        ("eagle3", "qwen3", "the drafts are noise"),
+        ("eagle3", "nemotron_h", "the drafts are noise"),
+        ("eagle3", "mimo2", None),
+    ],
+)
+def test_the_last_layer_by_what_the_graph_exports(
+    pair: tuple[DrafterView, TargetView], drafter: str, target: str, word: str | None
+) -> None:
+    """Published EAGLE-3 heads of gpt-oss-120b tap its last layer, which its graph gives to them and to no DFlash."""
+    view, other = pair
+    values = {name.replace("dflash.", f"{drafter}.", 1): value for name, value in view.keys.values.items()}
+    values |= {f"{drafter}.target_layers": [2, 4, 6]}
+    view = replace(view, architecture=drafter, keys=replace(view.keys, values=values))
+    found = [f for f in check(view, replace(other, architecture=target)) if f.name == "last-layer-tap"]
+    assert [word in finding.cure for finding in found if word] == ([] if word is None else [True])
+    assert bool(found) is (word is not None)
+
+
+def test_an_assistant_belongs_to_a_gemma_4(pair: tuple[DrafterView, TargetView]) -> None:
+    view, other = pair
+    own = {
+        "embedding_length_out": 128,
+        "block_count": 2,
+        "nextn_predict_layers": 2,
+        "rope.freq_base": 1e6,
+        "rope.freq_base_swa": 1e4,
+        "attention.sliding_window": 64,
+        "attention.sliding_window_pattern": [True, False],
+    }
+    keys = {f"gemma4-assistant.{name}": value for name, value in own.items()}
+    view = replace(view, architecture="gemma4-assistant", keys=replace(view.keys, values=keys), tensors={}, depth=None)
+    gemma = replace(other, architecture="gemma4", rope_bases=(1e6, 1e4), embedding_scale=128**0.5)
+    name = Path("mtp-target-F32.gguf")
+
+    def told(view: DrafterView, target: TargetView) -> list[str]:
+        return [finding.name for finding in check(replace(view, path=name), target)]
+
+    assert told(view, gemma) == []
+    assert told(view, replace(gemma, hidden=256)) == ["hidden-size"]
+    assert told(view, replace(other, rope_bases=gemma.rope_bases)) == ["target-architecture"]
+    assert told(view, replace(gemma, rope_bases=(1e6, 5e5))) == ["rope-base"]
+    fewer = replace(view, keys=replace(view.keys, values=keys | {"gemma4-assistant.nextn_predict_layers": 1}))
+    assert told(fewer, gemma) == ["prediction-layers"]
+
+
+def test_without_a_target_the_drafter_is_judged_by_itself(pair: tuple[DrafterView, TargetView]) -> None:
+    view, _ = pair
+    assert check(view, None) == []
+    edit = both(keys(target_layers=None, block_size=1), tensors({"blk.0.attn_q.bias": (256,)}))
+    names = [finding.name for finding in check(edit(*pair)[0], None)]
+    assert names == ["taps-missing", "block-size", "unclaimed-tensors"]
+
+
+def test_causes_come_before_their_consequences(pair: tuple[DrafterView, TargetView]) -> None:
+    """Another model's vocabulary and depth first, then what follows from them."""
+    edit = both(
+        side(0, rows=262144, vocab=Vocab(), is_gguf=False, depth=60),
+        keys(tokenizer__ggml__mask_token_id=4000, target_layers=[2, 4, 58], dflash_convert__source_taps=None),
+        side(1, hidden=96),
+    )
+    errors = [finding for finding in check(*edit(*pair)) if finding.severity == "error"]
+    names = [finding.name for finding in errors]
+    assert names[:4] == ["vocabulary-size", "target-depth", "hidden-size", "taps-depth"]
+    assert names.index("mask-token-range") > 3
+    assert all("likeliest the wrong target" in finding.cure for finding in errors[:4])
+    (drafter, target) = edit(*pair)
+    known = keys(general__base_model__0__name="gemma-4-31B-it", dflash_convert__target__name=None)(drafter, target)[0]
+    assert "this drafter says it was made for gemma-4-31B-it" in check(known, target)[0].cure
