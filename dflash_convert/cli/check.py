@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dflash_convert.cli.common import Given, echo, json_option, takes, verbosity_options
+from dflash_convert.cli.common import Given, echo, json_option, override_options, takes, verbosity_options
 
 if TYPE_CHECKING:
+    from dflash_convert.drafter import Overrides
     from dflash_convert.pairing import Finding
 
 
@@ -20,12 +21,14 @@ class CheckGiven(Given):
     drafter: str
     target: str
     n_max: int | None
+    overrides: Overrides
 
 
 @click.command("check")
 @click.argument("drafter")
 @click.argument("target")
 @click.option("--n-max", type=int, help="The draft length that will be asked for (--spec-draft-n-max).")
+@override_options
 @json_option
 @verbosity_options
 @takes(CheckGiven)
@@ -36,25 +39,30 @@ def command(given: CheckGiven) -> None:
     rows of embeddings and head where both sides have them. Every problem is listed at once, each with a cure. Exit
     code 4 when there is an error, 0 when there are only warnings.
     """
+    from dflash_convert.drafter import Overrides
+    from dflash_convert.errors import UsageError
     from dflash_convert.pairing import check, open_pair, refusal
     from dflash_convert.pairing.finding import findings_json
     from dflash_convert.pairing.load import open_target
     from dflash_convert.target import Target
 
-    drafter, _ = _resolve("drafter", given)
-    place, name = _resolve("target", given)
-    target = Target.read(place, name) if name else open_target(place)
-    findings = check(*open_pair(drafter, target), given.n_max)
+    drafter, mine = _resolve("drafter", given)
+    if drafter.is_file() and given.overrides != Overrides():
+        raise UsageError("options that stand for config.json's fields have no effect on a GGUF", tip="leave them out")
+    place, its = _resolve("target", given)
+    target = Target.read(place, its) if its else open_target(place)
+    findings = check(*open_pair(drafter, target, overrides=given.overrides), given.n_max)
     if given.as_json:
         click.echo(json.dumps(findings_json(findings), indent=1))
     else:
         _table(findings)
-    refused = refusal(findings, drafter.name, name or place.name)
+    names = mine or drafter.name, its or place.name
+    refused = refusal(findings, *names)
     if refused is not None:
         raise refused
     if not given.as_json:
         warned = f", {len(findings)} warning{'s' if len(findings) > 1 else ''}" if findings else ""
-        given.say(f"{drafter.name} fits {name or place.name}{warned}")
+        given.say(f"{names[0]} fits {names[1]}{warned}")
 
 
 def _resolve(role: str, given: CheckGiven) -> tuple[Path, str | None]:

@@ -54,6 +54,21 @@ def test_a_hub_pair_converts_without_the_targets_weights(hub: FakeHub, tmp_path:
     assert weights_fetched(hub, "owner/whole") == []
 
 
+def test_check_takes_hub_ids(hub: FakeHub, fixtures: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    done = run(hub, home, "check", "owner/drafter", "owner/whole")
+    assert done.returncode == 0, done.stderr
+    assert "fits owner/whole" in done.stderr
+    assert weights_fetched(hub, "owner/whole") == []
+    config = json.loads((fixtures / "tiny-js" / "target" / "config.json").read_text()) | {"num_hidden_layers": 8}
+    files = {p.name: p.read_bytes() for p in (fixtures / "tiny-js" / "target").iterdir()}
+    hub.add("owner/deeper", files | {"config.json": json.dumps(config).encode()})
+    done = run(hub, home, "check", "owner/drafter", "owner/deeper")
+    assert done.returncode == 4
+    assert "owner/drafter and owner/deeper do not belong together: target-depth" in done.stderr
+    assert run(hub, home, "check", "owner/drafter", str(tmp_path / "none")).returncode == 2
+
+
 def test_a_target_as_the_drafter_is_refused_before_its_weights(hub: FakeHub, tmp_path: Path) -> None:
     done = run(hub, tmp_path / "home", "owner/whole", "--target-model-dir", "owner/drafter")
     assert done.returncode == 3
