@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dflash_convert.pairing.finding import Finding, Severity
 from dflash_convert.pairing.view import DrafterView, TargetView
 from dflash_convert.vocab.types import TokenType
@@ -62,8 +64,6 @@ class Likeness:
 
 def likeness(mine: Rows, its: Rows) -> Likeness | None:
     """Of two tables' rows, float32 [n, width]; rows that are zero in the target's say nothing."""
-    import numpy as np
-
     lengths = np.linalg.norm(its, axis=1)
     kept = lengths > 0
     if int(kept.sum()) < FEWEST:
@@ -112,8 +112,6 @@ def _findings(name: str, tensor: str, severity: Severity, found: Likeness | None
 
 
 def _compare(drafter: DrafterView, target: TargetView, name: str, scale: float) -> Likeness | None:
-    import numpy as np
-
     if drafter.tables is None or target.tables is None:
         return None
     mine, its = drafter.tables.shape(name), target.tables.shape(name)

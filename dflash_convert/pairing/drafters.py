@@ -18,7 +18,9 @@ from dflash_convert.families.spellings import proposed_target
 from dflash_convert.hparams import Config, architectures
 from dflash_convert.metadata import read_card
 from dflash_convert.pairing.view import DrafterView, Vocab, vocab_from_keys
+from dflash_convert.pairing.weights import GgufTables, PlannedTables, read_integers
 from dflash_convert.target import Target
+from dflash_convert.vocab import load_vocabulary
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,8 +37,6 @@ OTHERS = dict.fromkeys(eagle3.ARCHITECTURES, llama.EAGLE3.name) | dict.fromkeys(
 
 def drafter_gguf(gguf: Gguf) -> DrafterView:
     """Keys, tensor shapes and types of a drafter's GGUF; its weights are read where a rule asks for them."""
-    from dflash_convert.pairing.weights import GgufTables
-
     keys = keys_of(gguf)
     vocab = vocab_from_keys(gguf.path.name, gguf.keys)
     embeddings = gguf.tensors.get("token_embd.weight")
@@ -74,8 +74,6 @@ def drafter_directory(path: Path, target: Target, overrides: Overrides | None = 
 
 def described(checkpoint: Checkpoint, description: Description) -> DrafterView:
     """What the conversion would write, before it is written."""
-    from dflash_convert.pairing.weights import PlannedTables, read_integers
-
     plans = {plan.name: plan for plan in description.tensors}
     reduced = plans.get("d2t")
     read = reduced is not None and reduced.shape[-1] <= MAX_D2T
@@ -140,8 +138,6 @@ def _base_models(path: Path) -> list[str]:
 
 def _own_vocabulary(path: Path, size: int) -> Vocab:
     """That of tokenizer files beside the weights; most drafters have none, and one that cannot be read says nothing."""
-    from dflash_convert.vocab import load_vocabulary
-
     try:
         vocabulary = load_vocabulary(path, vocab_size=size)
     except InputError:

@@ -17,6 +17,8 @@ from dflash_convert.drafter import TensorPlan
 from dflash_convert.pairing.finding import Finding, warning
 from dflash_convert.pairing.view import DrafterView, Shape
 from dflash_convert.plan import DIRECT, base_type, typed_directly
+from quant.errors import QuantError
+from quant.recipe import FTYPES, assign, default_type, ftype_name
 
 KEY = "general.file_type"
 FLOATS = ("F32", "F16", "BF16")
@@ -35,8 +37,6 @@ def encoding_fault(
     file_type: int, tensors: Mapping[str, tuple[Shape, TensorType]], *, imatrix: bool = False
 ) -> EncodingFault | None:
     """None when the tensors can have come from that file type; ``imatrix``: they were made with importance weights."""
-    from quant.recipe import FTYPES, default_type, ftype_name
-
     names = {number: ftype_name(name) for name, number in FTYPES.items()}
     stated = names.get(file_type)
     if stated is not None and _made_by(stated, tensors, imatrix):
@@ -70,9 +70,6 @@ def _quantized_by(
     pure: bool,
     imatrix: bool,
 ) -> bool:
-    from quant.errors import QuantError
-    from quant.recipe import assign
-
     try:
         decided = assign([(plan.name, plan.shape) for plan in plans], file_type, pure=pure, imatrix=imatrix)
     except QuantError:

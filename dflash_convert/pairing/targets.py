@@ -11,13 +11,13 @@ from dflash_convert.container.keys import Keys, keys_of
 from dflash_convert.container.reader import Gguf
 from dflash_convert.hparams import Config, architectures
 from dflash_convert.pairing.view import MAX_BASES, TargetView, Vocab, vocab_from_keys
+from dflash_convert.pairing.weights import GgufTables, target_tables
 from dflash_convert.target import Target
+from dflash_convert.vocab import load_vocabulary
 
 
 def target_gguf(gguf: Gguf) -> TargetView:
     """Facts from a target's header; a first shard is enough."""
-    from dflash_convert.pairing.weights import GgufTables
-
     keys, arch = keys_of(gguf), gguf.architecture
     blocks = keys.integer(f"{arch}.block_count")
     vocab = vocab_from_keys(gguf.path.name, gguf.keys)
@@ -73,8 +73,6 @@ def target_directory(target: Target, *, tokens: bool = True, vocab: Vocab | None
 
     ``vocab`` is the vocabulary when it was read already.
     """
-    from dflash_convert.pairing.weights import target_tables
-
     path, raw = target.files, target.config
     config = Config(raw, f"{path.name}/config.json")
     classes = architectures(raw)
@@ -113,7 +111,5 @@ def _rope_bases(config: Config, rope: Mapping[str, Any]) -> tuple[float, ...]:
 
 def directory_vocab(path: Path, rows: int | None) -> Vocab:
     """The vocabulary as a drafter's conversion would write it, padded to the target's own rows."""
-    from dflash_convert.vocab import load_vocabulary
-
     vocabulary = load_vocabulary(path, vocab_size=rows or 0)
     return vocab_from_keys(path.name, {kv.name: kv for kv in vocabulary.entries})

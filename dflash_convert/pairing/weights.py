@@ -9,9 +9,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+import quant
 from dflash_convert.checkpoint import Reader, SourceTensor, open_checkpoint
 from dflash_convert.container.reader import Gguf
 from dflash_convert.drafter import TensorPlan
+from dflash_convert.encode.transforms import RowSource, float32, row_count
 from dflash_convert.errors import CheckpointError, ConfigError
 from dflash_convert.tables import find_table
 
@@ -37,14 +39,10 @@ class GgufTables:
         self._gguf = gguf
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        import quant
-
         info = self._gguf.tensors.get(name)
         return info.shape if info is not None and info.type.name in quant.TYPES else None
 
     def rows(self, name: str, ids: Sequence[int]) -> Rows:
-        import quant
-
         chosen = self._gguf.data(name)[np.asarray(ids, dtype=np.int64)]
         return np.asarray(quant.dequantize(chosen, self._gguf.tensors[name].type.name), np.float32)
 
@@ -60,8 +58,6 @@ class PlannedTables:
         return None if plan is None else plan.shape
 
     def rows(self, name: str, ids: Sequence[int]) -> Rows:
-        from dflash_convert.encode.transforms import RowSource, float32
-
         plan = self._plans[name]
         with Reader() as reader:
             source = RowSource(reader)
@@ -89,8 +85,6 @@ def _plan(name: str, source: SourceTensor) -> TensorPlan | None:
 
 def read_integers(plan: TensorPlan) -> NDArray[np.int64]:
     """A planned integer tensor (d2t) as it would be written, int64 [entries]."""
-    from dflash_convert.encode.transforms import RowSource, row_count
-
     with Reader() as reader:
         rows = RowSource(reader).rows(plan, 0, row_count(plan.shape))
     return np.array(rows, dtype=np.int64).reshape(-1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dflash_convert import llama
 from dflash_convert.container.keys import keys_of
+from dflash_convert.container.reader import open_gguf
 from dflash_convert.container.types import array_length
 from dflash_convert.errors import ContainerError, FamilyError, InputError
 from dflash_convert.forks.dialects import refuse_fork
@@ -37,8 +38,6 @@ class Pair:
 def read_pair(drafter: Path, target: Path) -> Pair:
     """Read both headers. Raises :class:`ContainerError` for damaged files and :class:`FamilyError` when the
     files are not what their places say."""
-    from dflash_convert.container.reader import open_gguf
-
     for path in (drafter, target):
         if path.is_dir():
             raise InputError(f"{path} is a directory, and validate runs GGUF files", tip=DIRECTORY)

@@ -8,6 +8,7 @@ from typing import Any
 
 from dflash_convert.container.reader import Gguf, TensorInfo, open_gguf
 from dflash_convert.container.types import KV
+from dflash_convert.verification.figures import Figures, FileRows, Meter, chunks, dequantizer, same_bits
 from dflash_convert.verification.keys import same, shown
 from dflash_convert.verification.tensors import same_shape
 
@@ -106,8 +107,6 @@ def _items(a: KV, b: KV) -> tuple[str, str]:
 
 
 def _tensors(first: Gguf, second: Gguf) -> list[TensorDiff]:
-    from dflash_convert.verification.figures import FileRows
-
     found = []
     with FileRows(first.path) as rows_a, FileRows(second.path) as rows_b:
         for name in dict.fromkeys((*first.tensors, *second.tensors)):
@@ -125,8 +124,6 @@ def _described(info: TensorInfo | None) -> str | None:
 
 def _compare(a: TensorInfo, b: TensorInfo, rows_a: Any, rows_b: Any) -> TensorDiff | None:
     """None when the bytes are equal."""
-    from dflash_convert.verification.figures import Figures, Meter, chunks, dequantizer, same_bits
-
     if a.type is b.type and all(
         same_bits(rows_a.rows(a, *span), rows_b.rows(b, *span)) for span in chunks(0, a.rows, a.shape[-1])
     ):

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import quant
 from dflash_convert.container.reader import TensorInfo
 from dflash_convert.container.types import BLOCK, TensorType
 from dflash_convert.errors import ContainerError
@@ -201,8 +202,6 @@ def dequantizer(kind: TensorType) -> tuple[Callable[[Bytes], F32], str]:
 
 
 def _ours(kind: TensorType) -> Callable[[Bytes], F32]:
-    import quant
-
     try:
         quant.dequantize(np.zeros((1, BLOCK[kind][1]), dtype=np.uint8), kind.name)
     except quant.QuantError:

@@ -15,6 +15,7 @@ from dflash_convert.hashing import sha256_of
 from dflash_convert.notes import Note
 from dflash_convert.pairing.encoding import fault_of
 from dflash_convert.pairing.view import DrafterView
+from dflash_convert.vocab import load_vocabulary
 
 # keys that are derived from the target; without it they are not judged
 FROM_TARGET = ("embedding_scale", "rope.dimension_sections", "context_length")
@@ -84,7 +85,6 @@ def _compare_vocabulary(
     compared: Compared,
 ) -> None:
     """Against the vocabulary as we write it; where that differs, as the reference converter does."""
-    from dflash_convert.vocab import load_vocabulary
 
     def keys(plain: bool, pre: str | None) -> dict[str, KV]:
         vocabulary = load_vocabulary(

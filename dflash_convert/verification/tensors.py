@@ -17,8 +17,19 @@ from dflash_convert.checkpoint import Checkpoint, open_checkpoint, read_config
 from dflash_convert.container.reader import Gguf, TensorInfo, open_gguf
 from dflash_convert.container.types import BLOCK, TensorType, array_length
 from dflash_convert.drafter import Description, Overrides, TensorPlan
-from dflash_convert.errors import UsageError, VerificationError
+from dflash_convert.encode.jobs import Place, make_jobs
+from dflash_convert.encode.workers import pool_size
+from dflash_convert.engine import embedded
+from dflash_convert.errors import EngineError, UsageError, VerificationError
 from dflash_convert.families.detect import describe
+from dflash_convert.forward.fidelity import fidelity, random_contexts, real_contexts
+from dflash_convert.forward.hyper import TARGET
+from dflash_convert.forward.load import (
+    drafter_from_checkpoint,
+    drafter_from_gguf,
+    target_from_checkpoint,
+    target_from_gguf,
+)
 from dflash_convert.head.expected import has_head, with_head
 from dflash_convert.hparams import architectures
 from dflash_convert.notes import Note
@@ -27,8 +38,12 @@ from dflash_convert.pairing.drafters import drafter_gguf
 from dflash_convert.pairing.finding import findings_json
 from dflash_convert.pairing.targets import target_directory
 from dflash_convert.plan import base_type
+from dflash_convert.processes import Workers
 from dflash_convert.target import Target
+from dflash_convert.verification.compare import INTEGERS, compare, is_lossless, merged, source_type
+from dflash_convert.verification.figures import BLOCK_BOUND, FileRows, dequantizer
 from dflash_convert.verification.keys import OURS, compare_encoding, compare_keys, compare_provenance, lost, overruled
+from dflash_convert.verification.vocabulary import PROBES, probe_texts, round_trip
 
 if TYPE_CHECKING:
     from dflash_convert.forward import target as forward_target
@@ -135,9 +150,6 @@ def verify(
     tensors (None: all cores, and none for a small file). ``begin`` receives the elements there are to compare,
     ``progress`` those compared. InputError for what cannot be read; all differences are in the result.
     """
-    from dflash_convert.encode.workers import pool_size
-    from dflash_convert.processes import Workers
-
     target = target or Target()
     gguf = open_gguf(path)
     count = pool_size(threads, sum(info.rows * info.shape[-1] for info in gguf.tensors.values()))
@@ -179,10 +191,6 @@ def compare_tensors(
 ) -> tuple[list[TensorReport], list[str]]:
     """Every planned tensor against the file's, streaming; also names and shapes that differ. ``unknown``: tensors of
     the file whose source is not at hand."""
-    from dflash_convert.encode.jobs import Place, make_jobs
-    from dflash_convert.verification.compare import compare, merged
-    from dflash_convert.verification.figures import FileRows
-
     plans = {plan.name: plan for plan in description.tensors}
     differences = [f"tensor {name} is not in the file" for name in plans if name not in gguf.tensors]
     differences += [
@@ -216,8 +224,6 @@ def compare_tensors(
 
 def _unlike(plan: TensorPlan, info: TensorInfo) -> TensorReport | str | None:
     """What keeps a tensor from being compared: a difference, or a whole report for one of the wrong type."""
-    from dflash_convert.verification.compare import source_type
-
     if not same_shape(plan.shape, info.shape):
         return f"tensor {info.name} has shape {list(info.shape)}, its source {list(plan.shape)}"
     fixed = base_type(plan)
@@ -239,9 +245,6 @@ def same_shape(expected: tuple[int, ...], found: tuple[int, ...]) -> bool:
 
 
 def _report(plan: TensorPlan, info: TensorInfo, outcome: Outcome) -> TensorReport:
-    from dflash_convert.verification.compare import INTEGERS, is_lossless, source_type
-    from dflash_convert.verification.figures import dequantizer
-
     equal, figures, source = outcome.equal, outcome.figures, source_type(plan)
     if info.type.name in INTEGERS:
         other = None if equal else "holds other numbers than its source"
@@ -264,8 +267,6 @@ def _report(plan: TensorPlan, info: TensorInfo, outcome: Outcome) -> TensorRepor
 
 
 def _problem(kind: TensorType, figures: Figures, *, equal: bool, lossless: bool) -> str | None:
-    from dflash_convert.verification.figures import BLOCK_BOUND
-
     if not figures.finite:
         return "holds NaN or Inf (a block scale or a value)"
     if equal:
@@ -287,10 +288,6 @@ def add_round_trip(result: VerifyResult, target: Target) -> VerifyResult:
     Ids that differ are differences, unless a known limit of llama.cpp explains them; without an engine a note
     says that nothing was run.
     """
-    from dflash_convert.engine import embedded
-    from dflash_convert.errors import EngineError
-    from dflash_convert.verification.vocabulary import PROBES, probe_texts, round_trip
-
     engine = embedded.info()
     if engine is None:
         note = Note("info", "the vocabulary was not tried in llama.cpp: no embedded engine is installed")
@@ -319,9 +316,6 @@ def add_fidelity(
     With a small Qwen3-type target whose weights are at hand (its GGUF, or in its directory) the context is
     that target's own greedy text, and drafts are compared too; else it is noise, and a note says why.
     """
-    from dflash_convert.forward.fidelity import fidelity, random_contexts, real_contexts
-    from dflash_convert.forward.load import drafter_from_checkpoint, drafter_from_gguf
-
     source = drafter_from_checkpoint(drafter, target, overrides)
     encoded = {result.path.name: drafter_from_gguf(result.path)}
     model, why = _small_target(target.directory, target.gguf)
@@ -337,9 +331,6 @@ def add_fidelity(
 
 def _small_target(directory: Path | None, gguf: Path | None) -> tuple[forward_target.Target | None, str]:
     """The target's forward when it is of the type that is modelled and small enough for numpy, else why not."""
-    from dflash_convert.forward.hyper import TARGET
-    from dflash_convert.forward.load import target_from_checkpoint, target_from_gguf
-
     if gguf is not None:
         header = open_gguf(gguf)
         kind = header.architecture

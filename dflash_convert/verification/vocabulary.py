@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dflash_convert.container.reader import open_gguf
 from dflash_convert.container.types import (
     KV,
     TensorType,
@@ -24,6 +25,9 @@ from dflash_convert.container.types import (
     tensor_nbytes,
     u32,
 )
+from dflash_convert.container.writer import Entry, GgufOutput, layout
+from dflash_convert.engine.session import start
+from dflash_convert.engine.trace import Launch
 from dflash_convert.errors import TokenizerError
 from dflash_convert.vocab.tokens import SPACE_MARK
 
@@ -131,10 +135,6 @@ def round_trip(gguf: Path, target: Path, texts: Sequence[str], engine: EngineInf
     Every text is split as plain text, the first also as a prompt (does bos come where it should?).
     Raises EngineError when the engine cannot load the vocabulary.
     """
-    from dflash_convert.container.reader import open_gguf
-    from dflash_convert.engine.session import start  # the one use of the engine below it in the layers
-    from dflash_convert.engine.trace import Launch
-
     keys = [kv for name, kv in open_gguf(gguf).keys.items() if name.startswith("tokenizer.ggml.")]
     value = {kv.name: kv.value for kv in keys}
     if not array_length(value.get("tokenizer.ggml.tokens")):
@@ -160,8 +160,6 @@ def known_limit(pre: str | None, text: str) -> str | None:
 
 def write_carrier(path: Path, keys: Sequence[KV]) -> None:
     """A one-layer Llama of zeros, ``WIDTH`` wide, that carries the vocabulary ``keys``."""
-    from dflash_convert.container.writer import Entry, GgufOutput, layout
-
     rows = len(next(kv.value for kv in keys if kv.name == "tokenizer.ggml.tokens"))
     head = [
         string("general.architecture", "llama"),

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
 from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,6 @@ def _key(target: Path, options: Sequence[Any]) -> str:
 @lru_cache(maxsize=1)
 def _code() -> str:
     """The hash of what turns files into keys: this package, the container's form, the tokenizers library."""
-    from importlib.metadata import version
-
     digest = sha256(version("tokenizers").encode())
     package = Path(__file__).parent
     for part in (package, package.parent / "container"):

@@ -10,7 +10,7 @@ from typing import Any
 from dflash_convert.container.types import KV, ValueType, array
 from dflash_convert.errors import TokenizerError
 from dflash_convert.notes import Note
-from dflash_convert.vocab.files import is_int
+from dflash_convert.vocab.files import content, is_int
 from dflash_convert.vocab.types import TokenType
 
 SPACE_MARK = "▁"  # the lower-eighth block that stands for a space
@@ -117,8 +117,6 @@ def _is_line(merge: object) -> bool:
 
 def special_names(config: Mapping[str, Any]) -> list[str]:
     """Texts that tokenizer_config.json names as special, whichever of its spellings it uses."""
-    from dflash_convert.vocab.files import content
-
     kinds = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
     entries: list[object] = [config.get(f"{kind}_token") for kind in kinds]
     for key in ("additional_special_tokens", "extra_special_tokens"):
