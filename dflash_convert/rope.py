@@ -1,4 +1,4 @@
-"""The drafter's rotary embedding: what config.json says of it, and what llama.cpp b11434 can run.
+"""The drafter's rotary embedding: what config.json says of it, and what the pinned llama.cpp can run.
 
 The runtime knows plain, linear and YaRN rope by keys, and any frequencies at all by a tensor of divisors
 (``rope_freqs``).  Of YaRN it reads type, factor, original context and ``rope.scaling.attn_factor``; it never reads the

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
-from dflash_convert.cli.common import echo, json_option, say, verbosity_options
-from dflash_convert.cli.contest import FILE, contest, contest_options, split
+from dflash_convert.cli.common import echo, json_option, takes, verbosity_options
+from dflash_convert.cli.contest import FILE, ContestGiven, contest_options
 from dflash_convert.errors import UsageError
 
 if TYPE_CHECKING:
     from dflash_convert.contest.judge import Ruling
     from dflash_convert.contest.prepare import Contest
     from dflash_convert.contest.trial import Work
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareGiven(ContestGiven):
+    parallel: str | None
+    context: str | None
 
 
 @click.command("compare")
@@ -29,7 +35,8 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Replace an existing preset.")
 @json_option
 @verbosity_options
-def command(target: Path, words: tuple[str, ...], **given: Any) -> None:
+@takes(CompareGiven)
+def command(given: CompareGiven) -> None:
     """Run several drafters, settings and methods without a drafter on the same work, and say which to take.
 
     A CANDIDATE is FILE.gguf[,n-max=N][,p-min=P], a method such as ngram-mod, or FILE.gguf+ngram-mod. No drafter is
@@ -43,43 +50,41 @@ def command(target: Path, words: tuple[str, ...], **given: Any) -> None:
     from dflash_convert.contest.trial import run
     from dflash_convert.output import check_output_path, write_text
 
-    names, given["engine_args"] = split(words)
-    if not names:
+    if not given.candidates:
         raise UsageError("compare needs a candidate", tip="dflash-convert compare TARGET.gguf DRAFTER.gguf ngram-mod")
-    if given["preset"]:
-        check_output_path(given["preset"], force=given["force"])
-    quiet = given["quiet"]
-    made = prepare(contest(target, names, given))
+    if given.preset:
+        check_output_path(given.preset, force=given.force)
+    made = prepare(given.options())
     for name, reason in made.refused.items():
-        say(f"not run: {name}: {reason}", quiet=quiet)
+        given.say(f"not run: {name}: {reason}")
     candidates = distinct(made.candidates)
     rulings: list[Ruling] = []
     kinds: list[Ruling] = []
     for work in _works(made, given):
-        book = run(made.engines, candidates, work, given["rounds"], made.store, lambda text: say(text, quiet=quiet))
+        book = run(made.engines, candidates, work, given.rounds, made.store, given.say)
         rulings.append(rule(work.label, candidates, book, work))
         if len(rulings) == 1 and len(set(work.kinds)) > 1:
             kinds = [rule(kind, candidates, book, work, kind) for kind in dict.fromkeys(work.kinds)]
     winner = rulings[0].winner.candidate
-    if given["preset"]:
-        write_text(given["preset"], preset.text(target, winner), force=given["force"])
-    if given["as_json"]:
+    if given.preset:
+        write_text(given.preset, preset.text(given.target, winner), force=given.force)
+    if given.as_json:
         document = report.compare_json(rulings, kinds, made.refused, made.engines.info.name)
         click.echo(json.dumps(document, indent=1, ensure_ascii=False))
         return
     echo("\n\n".join(map(report.table, rulings)))
     echo("\n" + "\n".join(report.advice(each) for each in (*rulings, *kinds)))
-    say(f"\nrun it:  {preset.command(target, winner)}", quiet=quiet)
+    given.say(f"\nrun it:  {preset.command(given.target, winner)}")
 
 
-def _works(made: Contest, given: dict[str, Any]) -> list[Work]:
+def _works(made: Contest, given: CompareGiven) -> list[Work]:
     from dflash_convert.contest.engines import long_work, main_work, parallel_work
     from dflash_convert.contest.prepare import sizes
 
-    parallel, contexts = sizes(given["parallel"], "--parallel"), sizes(given["context"], "--context")
-    too_long = [n for n in contexts if n > given["ctx_size"]]
+    parallel, contexts = sizes(given.parallel, "--parallel"), sizes(given.context, "--context")
+    too_long = [n for n in contexts if n > given.ctx_size]
     if too_long:
-        raise UsageError(f"--context {too_long[0]} is more than --ctx-size {given['ctx_size']}", tip="raise --ctx-size")
+        raise UsageError(f"--context {too_long[0]} is more than --ctx-size {given.ctx_size}", tip="raise --ctx-size")
     first = main_work(made.engines, made.items, made.chats)
     works = [first, *(parallel_work(first, n) for n in parallel if n > 1)]
     return [*works, *(long_work(made.engines, made.items, made.chats, n) for n in contexts)]

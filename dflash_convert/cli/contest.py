@@ -3,18 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dflash_convert.cli.common import Given
 from dflash_convert.errors import UsageError
 
 if TYPE_CHECKING:
     from dflash_convert.contest.prepare import Options
 
 FILE = click.Path(path_type=Path)
-NAMES = ("prompts", "n_predict", "threads", "gpu_layers", "device", "draft_device", "llama_server", "keep", "fresh")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContestGiven(Given):
+    """``words``: the candidates, then the arguments for llama-server behind ``--``."""
+
+    target: Path
+    words: tuple[str, ...]
+    prompts: Path | None
+    sets: tuple[str, ...]
+    n_predict: int | None
+    ctx_size: int
+    llama_server: str | None
+    device: str | None
+    draft_device: str | None
+    gpu_layers: int | None
+    threads: int | None
+    keep: Path | None
+    fresh: bool
+    rounds: int
+    preset: Path | None
+    force: bool
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        return self.words[: self._arguments]
+
+    @property
+    def engine_args(self) -> tuple[str, ...]:
+        return self.words[self._arguments :]
+
+    @property
+    def _arguments(self) -> int:
+        return next((i for i, word in enumerate(self.words) if word.startswith("-")), len(self.words))
+
+    def options(self) -> Options:
+        """``--prompts`` and ``--set`` exclude each other."""
+        from dflash_convert.contest.prepare import Options
+        from dflash_convert.validation.prompts import SETS
+
+        if self.prompts and self.sets:
+            raise UsageError("--prompts and --set exclude each other")
+        return Options(
+            self.target,
+            self.candidates,
+            prompts=self.prompts,
+            sets=self.sets or SETS,
+            n_predict=self.n_predict,
+            context=self.ctx_size,
+            threads=self.threads,
+            gpu_layers=self.gpu_layers,
+            device=self.device,
+            draft_device=self.draft_device,
+            llama_server=self.llama_server,
+            extra_args=self.engine_args,
+            keep=self.keep,
+            fresh=self.fresh,
+        )
 
 
 def contest_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -35,27 +94,3 @@ def contest_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
-
-
-def contest(target: Path, candidates: tuple[str, ...], given: dict[str, Any]) -> Options:
-    """The options of a contest from what was typed; ``--prompts`` and ``--set`` exclude each other."""
-    from dflash_convert.contest.prepare import Options
-    from dflash_convert.validation.prompts import SETS
-
-    if given["prompts"] and given["sets"]:
-        raise UsageError("--prompts and --set exclude each other")
-    chosen = {name: given[name] for name in NAMES}
-    return Options(
-        target,
-        candidates,
-        sets=given["sets"] or SETS,
-        context=given["ctx_size"],
-        extra_args=given["engine_args"],
-        **chosen,
-    )
-
-
-def split(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Candidates, and the arguments for llama-server behind ``--``."""
-    at = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
-    return words[:at], words[at:]

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import click
 
-from dflash_convert.cli.common import echo, json_option, say, verbosity_options
-from dflash_convert.cli.contest import FILE, contest, contest_options, split
+from dflash_convert.cli.common import echo, json_option, takes, verbosity_options
+from dflash_convert.cli.contest import FILE, ContestGiven, contest_options
 from dflash_convert.errors import UsageError
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneGiven(ContestGiven):
+    limit: str | None
 
 
 @click.command("tune")
@@ -26,7 +30,8 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 @click.option("--force", is_flag=True, help="Replace an existing preset.")
 @json_option
 @verbosity_options
-def command(target: Path, words: tuple[str, ...], **given: Any) -> None:
+@takes(TuneGiven)
+def command(given: TuneGiven) -> None:
     """Find the draft length and p-min that pay on this machine and for these prompts.
 
     One run at the whole block gives acceptance by position, a few short ones give what a step costs; the speed of every
@@ -39,15 +44,13 @@ def command(target: Path, words: tuple[str, ...], **given: Any) -> None:
     from dflash_convert.contest.tune import tune
     from dflash_convert.output import check_output_path, write_text
 
-    names, given["engine_args"] = split(words)
-    if not names:
+    if not given.candidates:
         raise UsageError("tune needs a drafter", tip="dflash-convert tune TARGET.gguf DRAFTER.gguf")
-    if given["preset"]:
-        check_output_path(given["preset"], force=given["force"])
-    quiet = given["quiet"]
-    made = prepare(contest(target, names, given))
+    if given.preset:
+        check_output_path(given.preset, force=given.force)
+    made = prepare(given.options())
     for name, reason in made.refused.items():
-        say(f"not run: {name}: {reason}", quiet=quiet)
+        given.say(f"not run: {name}: {reason}")
     drafters = distinct(made.candidates)[1:]
     without = [each.name for each in drafters if each.drafter is None]
     if without:
@@ -58,17 +61,17 @@ def command(target: Path, words: tuple[str, ...], **given: Any) -> None:
         drafters,
         work,
         made.store,
-        lambda text: say(text, quiet=quiet),
-        _seconds(given["limit"]),
-        given["rounds"],
+        given.say,
+        _seconds(given.limit),
+        given.rounds,
     )
-    if given["preset"]:
-        write_text(given["preset"], preset.text(target, found.best), force=given["force"])
-    if given["as_json"]:
+    if given.preset:
+        write_text(given.preset, preset.text(given.target, found.best), force=given.force)
+    if given.as_json:
         click.echo(json.dumps(report.tune_json(found, made.engines.info.name), indent=1, ensure_ascii=False))
         return
     echo(report.tune_text(found))
-    say(f"\nrun it:  {preset.command(target, found.best)}", quiet=quiet)
+    given.say(f"\nrun it:  {preset.command(given.target, found.best)}")
 
 
 def _seconds(text: str | None) -> float | None:

@@ -1,6 +1,6 @@
 """Every field that a drafter's config.json is known to carry, and what becomes of it: one table.
 
-A field is *used*, *checked* against the tensors or the target, known to have *no effect* on what llama.cpp b11434
+A field is *used*, *checked* against the tensors or the target, known to have *no effect* on what the pinned llama.cpp
 drafts, or *refused* because its graphs cannot express it.
 
 Sources: the exporters (z-lab, DeepSpec, SpecForge, speculators, ModelOpt, NeMo, LiquidAI, NVIDIA), the readers (vLLM,
@@ -325,7 +325,7 @@ TABLE: tuple[Field, ...] = (
         (BACKBONE,),
         (*QWEN, GEMMA, EAGLE),
         "used",
-        "rope.freq_base_swa, which b11434 replaces by the main base",
+        "rope.freq_base_swa, which llama.cpp replaces by the main base",
     ),
     Field(
         "rope_type type",

@@ -59,7 +59,7 @@ def test_every_parameter_is_a_field_of_its_type(name: str) -> None:
         assert known[field] == expected(parameters[field], absent[field]), f"{name}: {field}"
 
 
-NAMES = {"TypeOptions": TypeOptions, "Overrides": Overrides}
+NAMES = {"TypeOptions": TypeOptions, "Overrides": Overrides, "Path": Path}  # inherited fields name them too
 
 
 def test_a_command_line_as_a_value() -> None:
