@@ -31,6 +31,8 @@ from dflash_convert.pairing.targets import target_directory
 from dflash_convert.pairing.view import FORCED, vocab_from_keys
 from dflash_convert.plan import FilePlan, TypeOptions, notes_of, plan_file, resolve_outtype
 from dflash_convert.target import Target
+from dflash_convert.vocab import load_vocabulary
+from dflash_convert.vocab.load import check_size
 
 if TYPE_CHECKING:
     from dflash_convert.vocab import Vocabulary
@@ -158,8 +160,6 @@ def _pair(
     options: Options,
 ) -> tuple[Vocabulary, list[Finding]]:
     """The vocabulary to write, and what `check` finds in the pair; its errors are refused here."""
-    from dflash_convert.vocab import load_vocabulary
-    from dflash_convert.vocab.load import check_size
 
     def load(size: int) -> Vocabulary:
         return load_vocabulary(

@@ -94,6 +94,13 @@ def parse_spec(text: str) -> Spec | None:
     return Spec(match["repo"], match["sub"].strip("/"), match["rev"])
 
 
+def existing(path: Path) -> Path:
+    """``path``; UsageError when nothing is there."""
+    if not path.exists():
+        raise UsageError(f"{path}: no such file or directory")
+    return path
+
+
 def resolve_target(spec: str, *, progress: bool = False) -> Resolved:
     """The target's configuration and tokenizer files; never its weights."""
     return _resolve(spec, "target", lambda names: matching(names, TARGET_FILES), progress)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +14,21 @@ from dflash_convert.container.keys import Keys
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import BLOCK, KV, TensorType, array_length, tensor_nbytes
 from dflash_convert.drafter import Description, Taps
-from dflash_convert.errors import TokenizerError, UsageError
+from dflash_convert.errors import TokenizerError
 from dflash_convert.families.detect import describe, looks_like_target
 from dflash_convert.forks.dialects import BY_ARCHITECTURE, dialect_of
 from dflash_convert.hparams import architectures
+from dflash_convert.hub import existing
+from dflash_convert.memory.models import drafter_from_config, model_from_keys, target_from_config
 from dflash_convert.notes import Note
-from dflash_convert.pairing.drafters import drafter_gguf
+from dflash_convert.pairing.drafters import config_keys, drafter_gguf
+from dflash_convert.pairing.load import open_target
 from dflash_convert.pairing.targets import target_directory
 from dflash_convert.pairing.tensors import check_tensors
 from dflash_convert.pairing.view import SPECIAL
+from dflash_convert.plan import TypeOptions, notes_of, plan_file, resolve_outtype
 from dflash_convert.target import Target
+from dflash_convert.vocab import load_vocabulary
 
 if TYPE_CHECKING:
     from dflash_convert.memory.plan import Model
@@ -78,17 +84,13 @@ def inspect(path: Path, target: Path | None = None, outtype: str = "auto") -> In
     if path.is_dir():
         config = read_config(path)
         return _target(path, config) if looks_like_target(config) else _drafter(path, target, outtype)
-    if not path.exists():
-        raise UsageError(f"{path}: no such file or directory")
-    return _gguf(open_gguf(path))
+    return _gguf(open_gguf(existing(path)))
 
 
 # --- GGUF -------------------------------------------------------------------------------------------------------
 
 
 def _gguf(gguf: Gguf) -> Inspection:
-    from dflash_convert.memory.models import model_from_keys
-
     fork = gguf.architecture in BY_ARCHITECTURE
     drafter = llama.drafter(gguf.architecture) is not None or fork
     values = {name: kv.value for name, kv in gguf.keys.items()}
@@ -161,8 +163,6 @@ def _tappable(arch: str | None, layers: int | None) -> dict[str, Any]:
 
 
 def _tokenizer(values: Mapping[str, Any]) -> dict[str, Any] | None:
-    from hashlib import sha256
-
     model = values.get("tokenizer.ggml.model")
     if model is None:
         return None
@@ -217,9 +217,6 @@ def _runtimes(gguf: Gguf) -> list[str]:
 
 
 def _drafter(path: Path, target: Path | None, outtype: str) -> Inspection:
-    from dflash_convert.pairing.load import open_target
-    from dflash_convert.plan import notes_of
-
     if not any(path.glob("*.safetensors*")) and "dflash_config" in (raw := read_config(path)):
         return _config_only(path, raw, outtype)
     checkpoint = open_checkpoint(path)
@@ -247,9 +244,6 @@ def _drafter(path: Path, target: Path | None, outtype: str) -> Inspection:
 
 def _config_only(path: Path, raw: Mapping[str, Any], outtype: str) -> Inspection:
     """A plain DFlash drafter of which only config.json is there."""
-    from dflash_convert.memory.models import drafter_from_config
-    from dflash_convert.pairing.drafters import config_keys
-
     arch = llama.DFLASH.name
     values = {f"{arch}.context_length": raw.get("max_position_embeddings"), **config_keys(raw, path.name).values}
     given = {name: value for name, value in values.items() if value is not None}
@@ -275,9 +269,6 @@ def _source_types(description: Description) -> dict[str, int]:
 
 def _planned_model(description: Description, values: Mapping[str, Any], outtype: str) -> Model:
     """As if converted to ``outtype``."""
-    from dflash_convert.memory.models import model_from_keys
-    from dflash_convert.plan import TypeOptions, plan_file, resolve_outtype
-
     kind = resolve_outtype(outtype, description.tensors)
     plan = plan_file(description, kind, [], [], [], TypeOptions())
     rows = [(tensor.shape, tensor_type) for tensor, tensor_type in plan.tensors]
@@ -286,8 +277,6 @@ def _planned_model(description: Description, values: Mapping[str, Any], outtype:
 
 def _vocabulary(directory: Path, size: int, notes: list[Note], *, eagle3: bool = False) -> Vocabulary | None:
     """None, and a note that says why, for a tokenizer that cannot be used."""
-    from dflash_convert.vocab import load_vocabulary
-
     try:
         return load_vocabulary(directory, vocab_size=size, eagle3=eagle3)
     except TokenizerError as reason:
@@ -308,8 +297,6 @@ def _vocabulary_json(vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def _target(path: Path, config: Mapping[str, Any]) -> Inspection:
-    from dflash_convert.memory.models import target_from_config
-
     notes: list[Note] = []
     view = target_directory(Target(config, path), tokens=False)
     vocabulary = _vocabulary(path, view.rows or 0, notes)
@@ -337,8 +324,6 @@ def _given(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def target_model(path: Path) -> Model:
     """The target's side of a memory plan: a GGUF with its weights, or a directory without."""
-    from dflash_convert.memory.models import model_from_keys, target_from_config
-
     if path.is_dir():
         return target_from_config(read_config(path))
     gguf = open_gguf(path)

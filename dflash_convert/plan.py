@@ -11,6 +11,7 @@ from typing import Any
 from dflash_convert.container.types import ALIGNMENT, BLOCK, KV, TensorType, tensor_nbytes, u32
 from dflash_convert.container.writer import Entry
 from dflash_convert.drafter import Description, TensorPlan
+from dflash_convert.encode.imatrix import open_imatrix
 from dflash_convert.errors import CheckpointError, UsageError
 from dflash_convert.notes import Note
 
@@ -42,7 +43,6 @@ class TypeOptions:
     def imatrix_keys(self) -> list[KV]:
         if self.imatrix is None:
             return []
-        from dflash_convert.encode.imatrix import open_imatrix
 
         return open_imatrix(self.imatrix).keys()
 

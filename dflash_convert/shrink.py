@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from dflash_convert.container.reader import Gguf
-from dflash_convert.container.types import TensorType
+from dflash_convert.container.types import BLOCK, TensorType
 from dflash_convert.engine import find
 from dflash_convert.engine.session import start
 from dflash_convert.engine.trace import Launch
@@ -74,8 +76,6 @@ def choose(
 
 
 def _is_in(ids: ranking.Ids, own: ranking.Ids) -> ranking.Ids:
-    import numpy as np
-
     return np.isin(ids, own)  # type: ignore[return-value]
 
 
@@ -96,8 +96,6 @@ def _require(
 
 def check_type(name: str | None, option: str, hidden: int) -> str | None:
     """A type of HEAD_TYPES in capitals that holds rows of ``hidden`` values; None for ``copy``."""
-    from dflash_convert.container.types import BLOCK
-
     if name is None or name.lower() == "copy":
         return None
     upper = name.upper()

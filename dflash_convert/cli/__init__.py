@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import io
 import os
@@ -13,6 +14,7 @@ import click
 
 from dflash_convert import __version__
 from dflash_convert.errors import DflashError, InputError
+from dflash_convert.text import one_line
 
 # command -> (module, one-line help); the module holds a click command named ``command``
 COMMANDS = {
@@ -138,8 +140,6 @@ def _explain(error: Exception) -> int:
 
 def _usage_tip(argv: list[str], context: click.Context | None) -> str | None:
     """A mistyped command was taken for a drafter: name the command that was meant, else where the usage stands."""
-    import difflib
-
     close = difflib.get_close_matches(argv[0], COMMANDS, 1, 0.7) if argv and argv[0] not in COMMANDS else []
     if close:
         return f"did you mean: dflash-convert {close[0]}"
@@ -151,8 +151,6 @@ def _verbosity(argv: list[str]) -> int:
 
 
 def _report(message: str, tip: str | None) -> None:
-    from dflash_convert.text import one_line
-
     red, dim, off = ("\x1b[31m", "\x1b[2m", "\x1b[0m") if _colour() else ("", "", "")
     click.echo(f"{red}ERROR{off} {one_line(message)}", err=True)
     if tip:

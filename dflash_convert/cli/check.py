@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dflash_convert import hub
 from dflash_convert.cli.common import Given, echo, json_option, override_options, takes, verbosity_options
+from dflash_convert.errors import UsageError
+from dflash_convert.target import Target
 
 if TYPE_CHECKING:
     from dflash_convert.drafter import Overrides
@@ -40,16 +43,15 @@ def command(given: CheckGiven) -> None:
     code 4 when there is an error, 0 when there are only warnings.
     """
     from dflash_convert.drafter import Overrides
-    from dflash_convert.errors import UsageError
-    from dflash_convert.pairing import check, open_pair, refusal
-    from dflash_convert.pairing.finding import findings_json
-    from dflash_convert.pairing.load import open_target
-    from dflash_convert.target import Target
 
     drafter, mine = _resolve("drafter", given)
     if drafter.is_file() and given.overrides != Overrides():
         raise UsageError("options that stand for config.json's fields have no effect on a GGUF", tip="leave them out")
     place, its = _resolve("target", given)
+    from dflash_convert.pairing import check, open_pair, refusal
+    from dflash_convert.pairing.finding import findings_json
+    from dflash_convert.pairing.load import open_target
+
     target = Target.read(place, its) if its else open_target(place)
     findings = check(*open_pair(drafter, target, overrides=given.overrides), given.n_max)
     if given.as_json:
@@ -67,12 +69,10 @@ def command(given: CheckGiven) -> None:
 
 def _resolve(role: str, given: CheckGiven) -> tuple[Path, str | None]:
     """A file or directory as it stands, a Hub id as its snapshot and the repository's name."""
-    from dflash_convert import hub
-
     text = given.drafter if role == "drafter" else given.target
     path = Path(text)
     if path.exists() or path.suffix == ".gguf":
-        return path, None
+        return hub.existing(path), None
     resolve = hub.resolve_drafter if role == "drafter" else hub.resolve_target
     found = resolve(text, progress=given.progress)
     given.show_notes(found.notes)

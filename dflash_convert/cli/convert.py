@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dflash_convert import hub
 from dflash_convert.cli.common import (
     Given,
     echo,
@@ -19,6 +20,7 @@ from dflash_convert.cli.common import (
     verbosity_options,
 )
 from dflash_convert.errors import UsageError
+from dflash_convert.target import Target
 from dflash_convert.text import one_line
 
 if TYPE_CHECKING:
@@ -85,10 +87,10 @@ def command(given: ConvertGiven) -> None:
     DRAFTER is a directory or a Hub id (owner/name[@revision]). One file is written for each -t, in one pass
     over the weights.
     """
+    task = task_of(given)
     from dflash_convert import pipeline
     from dflash_convert.cli.progress import Shown, show_findings, show_result
 
-    task = task_of(given)
     if given.dry_run:
         prepared = pipeline.prepare(task)
         show_findings(prepared, given)
@@ -106,15 +108,14 @@ def command(given: ConvertGiven) -> None:
 
 def task_of(given: ConvertGiven) -> Task:
     """What is to be done; Hub ids are fetched, and what is derived on the way is shown."""
-    from dflash_convert import convert, hub
-    from dflash_convert.pipeline import Task
-    from dflash_convert.target import Target
-    from dflash_convert.vocab.twin import find_tokenizer_model
-
     _check_options(given)
     drafter = hub.resolve_drafter(given.drafter, progress=given.progress, accept=_not_a_target)
     given.show_notes(drafter.notes)
     target = hub.resolve_target(str(given.target), progress=given.progress)
+    from dflash_convert import convert
+    from dflash_convert.pipeline import Task
+    from dflash_convert.vocab.twin import find_tokenizer_model
+
     tokenizer_model, notes = find_tokenizer_model(target, given.tokenizer_model)
     given.show_notes((*target.notes, *notes))
     options = convert.Options(

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from dflash_convert.cli.common import Given, echo, json_option, takes, verbosity_options
+from dflash_convert.container.reader import require_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,7 @@ def command(given: DiffGiven) -> None:
     Tensors are decoded and compared by value where their bytes differ, A taken for the truth. The exit code is
     0 whether or not they differ; --json says "identical".
     """
+    require_file(given.a, given.b)
     from dflash_convert.verification.diff import diff
 
     result = diff(given.a, given.b)

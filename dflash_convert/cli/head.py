@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dflash_convert.cli.common import Given, json_option, takes, verbosity_options
+from dflash_convert.container.reader import open_gguf, require_file
+from dflash_convert.errors import UsageError
+from dflash_convert.output import check_output_path
 
 if TYPE_CHECKING:
     from dflash_convert.container.reader import Gguf
@@ -63,10 +66,9 @@ def command(given: HeadGiven) -> None:
     A reduced head is smaller and faster; with embeddings of its own the drafter borrows nothing from its target and
     may sit on another device. The target still verifies every token. TARGET is its GGUF or its directory.
     """
-    from dflash_convert.container.reader import open_gguf
+    require_file(given.source, given.target)
     from dflash_convert.head.build import Head, default_name, plan_head
     from dflash_convert.head.matrix import target_matrices
-    from dflash_convert.output import check_output_path
     from dflash_convert.quantize import write_file
     from dflash_convert.shrink import check_type, choose
 
@@ -104,8 +106,6 @@ def command(given: HeadGiven) -> None:
 
 
 def _check_options(given: HeadGiven) -> None:
-    from dflash_convert.errors import UsageError
-
     if (given.keep is None) is not given.full:
         raise UsageError("one of --keep N and --full is needed", tip="--keep 65536 keeps the 64k best rows")
     sources = [name for name in ("from_run", "text", "ranking") if getattr(given, name)]

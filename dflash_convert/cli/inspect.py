@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dflash_convert import hub
 from dflash_convert.cli.common import Given, json_option, takes, verbosity_options
+from dflash_convert.errors import UsageError
 
 if TYPE_CHECKING:
     from dflash_convert.inspect_file import Inspection
@@ -58,6 +60,7 @@ def command(given: InspectGiven) -> None:
 
     --memory adds what the pair needs: exact weights and caches, estimated compute buffers, in MiB.
     """
+    hub.existing(given.path)
     from dflash_convert.inspect_file import inspect
 
     found = inspect(given.path, given.target, given.outtype)
@@ -73,7 +76,6 @@ def command(given: InspectGiven) -> None:
 
 
 def _memory(found: Inspection, given: InspectGiven) -> MemoryPlan:
-    from dflash_convert.errors import UsageError
     from dflash_convert.inspect_file import target_model
     from dflash_convert.memory.plan import Request, plan_memory
 
@@ -93,8 +95,6 @@ def _memory(found: Inspection, given: InspectGiven) -> MemoryPlan:
 
 
 def _parallel(text: str) -> int | None:
-    from dflash_convert.errors import UsageError
-
     if text.lower() == "auto":
         return None
     if not text.isascii() or not text.isdigit():

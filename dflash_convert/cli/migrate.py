@@ -43,8 +43,10 @@ def command(given: MigrateGiven) -> None:
     Names, keys and taps change, the weights' bytes do not. A file in llama.cpp's own form is refused: its taps
     must not be shifted twice.
     """
-    from dflash_convert.container.reader import open_gguf
+    from dflash_convert.container.reader import open_gguf, require_file
     from dflash_convert.errors import UsageError
+
+    require_file(given.source)
     from dflash_convert.forks.migrate import migrate_file, plan_migration, vocabulary_size
 
     idle = sorted(set(given.overrides.stated()) - {"block-size", "mask-token-id", "taps"})

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from dflash_convert.cli.common import Given, json_option, takes, verbosity_options
+from dflash_convert.container.reader import require_file
+from dflash_convert.errors import UsageError, VerificationError
 
 if TYPE_CHECKING:
     from dflash_convert.release.package import Package, PackageOptions
@@ -59,8 +61,6 @@ def command(given: PackageGiven) -> None:
     It gets names that llama.cpp finds, a model card, SHA256SUMS, manifest.json and, with --target-gguf, a
     preset.ini. The same files and options give the same bytes.
     """
-    from dflash_convert.errors import UsageError
-
     if given.check is not None:
         if given.ggufs or given.out:
             raise UsageError("--check takes a package alone", tip="dflash-convert package --check DIR")
@@ -68,6 +68,7 @@ def command(given: PackageGiven) -> None:
         return
     if not given.ggufs or given.out is None:
         raise UsageError("GGUF files and --out DIR are needed", tip="dflash-convert package GGUF... --out DIR")
+    require_file(*given.ggufs)
     package = _build(given.out, given)
     given.show_notes(package.notes)
     if given.as_json:
@@ -88,15 +89,12 @@ def _build(out: Path, given: PackageGiven) -> Package:
 
 
 def _options(given: PackageGiven) -> PackageOptions:
-    from dataclasses import fields
-
     from dflash_convert.release.package import PackageOptions
 
     return PackageOptions(**{field.name: getattr(given, field.name) for field in fields(PackageOptions)})
 
 
 def _check(directory: Path, given: PackageGiven) -> None:
-    from dflash_convert.errors import VerificationError
     from dflash_convert.release.manifest import read_manifest, verify_manifest
 
     problems = verify_manifest(directory)

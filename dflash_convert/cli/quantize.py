@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dflash_convert.cli.common import Given, echo, json_option, takes, type_options, verbosity_options
+from dflash_convert.container.reader import open_gguf, require_file
 
 if TYPE_CHECKING:
     from dflash_convert.plan import FilePlan, TypeOptions
@@ -41,7 +42,7 @@ class QuantizeGiven(Given):
 @takes(QuantizeGiven)
 def command(given: QuantizeGiven) -> None:
     """Quantize a drafter GGUF, with the bytes llama-quantize would write."""
-    from dflash_convert.container.reader import open_gguf
+    require_file(given.source)
     from dflash_convert.quantize import plan_quantize, quantize_file
 
     if given.dry_run:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dflash_convert.cli.common import Given, json_option, say, takes, verbosity_options
+from dflash_convert.container.reader import require_file
 from dflash_convert.errors import UsageError
 from dflash_convert.output import check_output_path, write_text
 
@@ -115,11 +116,12 @@ class ValidateGiven(Given):
 @verbosity_options
 @takes(ValidateGiven)
 def command(given: ValidateGiven) -> None:
-    from dflash_convert.validation import run
-
     outputs = [path for path in (given.html, given.save_reference) if path]
     for path in outputs:
         check_output_path(path, force=given.force)
+    require_file(given.drafter, given.target)
+    from dflash_convert.validation import run
+
     setup = run.prepare(options_of(given))
     given.show_notes(setup.notes)
     given.say(_recorded(setup.options))

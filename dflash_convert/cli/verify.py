@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dflash_convert import hub
 from dflash_convert.cli.common import Given, echo, json_option, override_options, takes, verbosity_options
+from dflash_convert.container.reader import open_gguf, require_file
+from dflash_convert.errors import UsageError
+from dflash_convert.target import Target
 
 if TYPE_CHECKING:
     from dflash_convert.drafter import Overrides
@@ -60,20 +64,18 @@ def command(given: VerifyGiven) -> None:
     config and tokenizer; with a target and an engine also how llama.cpp splits probe texts. Files of other
     converters are welcome. Exit code 5 lists every difference.
     """
-    from tqdm import tqdm
-
-    from dflash_convert import hub
-    from dflash_convert.errors import UsageError
-    from dflash_convert.target import Target
-    from dflash_convert.verification.tensors import add_fidelity, add_round_trip, verify
-
     if given.target_gguf and not (given.fidelity and given.target) and not _has_head(given.gguf):
         raise UsageError("--target-gguf works with --fidelity and --target-model-dir: its tokenizer reads the prompts")
+    require_file(given.gguf)
     show = given.progress
     source = hub.resolve_drafter(given.drafter, progress=show).path
     target = Target(gguf=given.target_gguf)
     if given.target:
         target = Target.read(hub.resolve_target(given.target, progress=show).path, gguf=given.target_gguf)
+    from tqdm import tqdm
+
+    from dflash_convert.verification.tensors import add_fidelity, add_round_trip, verify
+
     with tqdm(unit=" weights", unit_scale=True, disable=not show, desc="comparing") as bar:
         result = verify(
             given.gguf,
@@ -105,7 +107,6 @@ def command(given: VerifyGiven) -> None:
 
 
 def _has_head(path: Path) -> bool:
-    from dflash_convert.container.reader import open_gguf
     from dflash_convert.head.expected import has_head
 
     return path.is_file() and has_head(open_gguf(path))

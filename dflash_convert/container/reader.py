@@ -190,6 +190,17 @@ class Gguf:
         return flat.reshape(info.rows, -1)
 
 
+def require_file(*paths: Path) -> None:
+    """ContainerError for the first that does not exist: told before anything large is imported."""
+    for path in paths:
+        if not path.exists():
+            raise _missing(path)
+
+
+def _missing(path: Path) -> ContainerError:
+    return ContainerError(f"{path}: no such file")
+
+
 def open_gguf(path: str | Path) -> Gguf:
     """Map and check the GGUF at ``path``; ContainerError names the first defect found."""
     path = Path(path)
@@ -207,7 +218,7 @@ def open_gguf(path: str | Path) -> Gguf:
         finally:
             os.close(fd)
     except FileNotFoundError:
-        raise ContainerError(f"{path}: no such file") from None
+        raise _missing(path) from None
     except (OSError, ValueError) as error:
         raise ContainerError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     return Gguf(path, memoryview(mapping), size)

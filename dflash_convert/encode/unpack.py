@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dflash_convert.checkpoint import Reader, SourceTensor
+from dflash_convert.checkpoint import DTYPE_BYTES, Reader, SourceTensor
 from dflash_convert.drafter import TensorPlan
 from dflash_convert.errors import CheckpointError
 
@@ -112,8 +112,6 @@ def _scalar(reader: Reader, source: SourceTensor) -> Array:
 
 def _numbers(reader: Reader, source: SourceTensor, first: int, count: int) -> Array:
     """``count`` scales from element ``first`` on, as float32."""
-    from dflash_convert.checkpoint import DTYPE_BYTES
-
     size = DTYPE_BYTES[source.dtype]
     raw = np.empty(count * size, dtype=np.uint8)
     reader.into(source, first * size, raw.data)

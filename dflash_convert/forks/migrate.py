@@ -22,6 +22,7 @@ from dflash_convert.families.common import require
 from dflash_convert.forks.dialects import BY_ARCHITECTURE, Dialect, dialect_of
 from dflash_convert.notes import Note
 from dflash_convert.output import check_output_path, check_space
+from dflash_convert.quantize import tensor_plan
 from dflash_convert.tensors import CONVOLUTION_LAYER, ENDS, FUSION, QWEN3_LAYER, SELECTOR, SPARK
 
 CHUNK = 1 << 22
@@ -142,8 +143,6 @@ def plan_migration(gguf: Gguf, vocabulary: Sequence[KV] | None, overrides: Overr
 
 
 def _tensors(gguf: Gguf, old: _Old) -> list[tuple[TensorPlan, TensorType]]:
-    from dflash_convert.quantize import tensor_plan
-
     plans: dict[str, tuple[TensorPlan, TensorType]] = {}
     for name, info in gguf.tensors.items():
         if name in ("d2t", "t2d"):

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+import quant
 from dflash_convert.checkpoint import Checkpoint, Reader, open_checkpoint
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.drafter import Description, Overrides, TensorPlan
@@ -96,8 +97,6 @@ def gguf_weights(file: Gguf, budget: int = DEFAULT_BUDGET) -> Weights:
 
 def _gguf_reader(file: Gguf, name: str) -> Callable[[], Array]:
     def read() -> Array:
-        import quant
-
         info = file.tensors[name]
         if info.type.name == "I64":
             return file.data(name).reshape(-1).view(np.int64).reshape(info.shape)

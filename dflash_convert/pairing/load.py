@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dflash_convert import hub
 from dflash_convert.checkpoint import read_config
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.drafter import Overrides
-from dflash_convert.errors import UsageError
 from dflash_convert.families.detect import refuse_target
 from dflash_convert.pairing.drafters import drafter_directory, drafter_gguf
 from dflash_convert.pairing.targets import target_directory, target_gguf, target_of
@@ -28,16 +28,10 @@ def open_pair(
         target = open_target(target)
     view = target_directory(target) if target.gguf is None else target_gguf(open_gguf(target.gguf))
     if not drafter.is_dir():
-        return drafter_gguf(open_gguf(_file(drafter))), view
+        return drafter_gguf(open_gguf(hub.existing(drafter))), view
     return drafter_directory(drafter, target, overrides), view
 
 
 def open_target(path: Path) -> Target:
     """A target's directory or GGUF."""
-    return Target.read(path) if path.is_dir() else target_of(open_gguf(_file(path)))
-
-
-def _file(path: Path) -> Path:
-    if not path.exists():
-        raise UsageError(f"{path}: no such file or directory")
-    return path
+    return Target.read(path) if path.is_dir() else target_of(open_gguf(hub.existing(path)))

@@ -28,7 +28,6 @@ from typing import Any
 
 from dflash_convert.errors import ConfigError, UsageError
 from dflash_convert.release.manifest import plain_name
-from quant.recipe import FTYPES
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -160,6 +159,8 @@ def _pair(where: str, base: Path, table: Mapping[str, Any]) -> Pair:
             values[key] = str(base / values[key])
     if not values["types"]:
         raise ConfigError(f"{where} has no types", tip='for example types = ["Q8_0"]')
+    from quant.recipe import FTYPES  # numpy comes with it: a mistake is told before
+
     for name in values["types"]:
         if name not in (*FTYPES, "AUTO"):
             raise ConfigError(f"{where}: {name} is not an output type", tip="known: " + ", ".join(FTYPES))

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dflash_convert.container.reader import open_gguf
 from dflash_convert.errors import DflashError
+from dflash_convert.memory.models import model_from_keys
+from dflash_convert.memory.plan import Request, plan_memory
 
 if TYPE_CHECKING:
     from dflash_convert.memory.plan import MemoryPlan
@@ -48,8 +51,6 @@ def gather(
 
 
 def type_rows(path: Path) -> tuple[TypeRow, ...]:
-    from dflash_convert.container.reader import open_gguf
-
     rows: dict[str, TypeRow] = {}
     for info in open_gguf(path).tensors.values():
         old = rows.get(info.type.name, TypeRow(info.type.name, 0, 0, 0))
@@ -59,10 +60,6 @@ def type_rows(path: Path) -> tuple[TypeRow, ...]:
 
 
 def _memory(result: ValidationResult) -> MemoryPlan:
-    from dflash_convert.container.reader import open_gguf
-    from dflash_convert.memory.models import model_from_keys
-    from dflash_convert.memory.plan import Request, plan_memory
-
     models = []
     for side in (result.drafter, result.target):
         gguf = open_gguf(side.path)
