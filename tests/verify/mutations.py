@@ -76,6 +76,12 @@ def head(keys: Keys, tensors: Tensors) -> None:
     tensors["output.weight"] = ((512, 128), TensorType.F32, rows.tobytes())
 
 
+def embeddings(keys: Keys, tensors: Tensors) -> None:
+    """Embeddings that were never trained: an exporter's leftover."""
+    rows = np.random.default_rng(0).standard_normal((512, 128), np.float32) * np.float32(0.02)
+    tensors["token_embd.weight"] = ((512, 128), TensorType.F32, rows.tobytes())
+
+
 def without_provenance(keys: Keys, tensors: Tensors) -> None:
     """As another converter would have left it."""
     for name in [name for name in keys if name.startswith("dflash_convert.")]:
@@ -92,5 +98,6 @@ MUTATIONS = {
     "norms dropped": Mutation(norms_dropped, "missing-tensors", "missing-tensors", True),
     "norms of one": Mutation(norms_of_one, None, None, False),
     "wrong embedding scale": Mutation(scale, "embedding-scale", "embedding-scale", True),
+    "embeddings untrained": Mutation(embeddings, "own-embeddings", "own-embeddings", True),
     "head swapped": Mutation(head, "own-head", "own-head", True),
 }
