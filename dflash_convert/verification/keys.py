@@ -148,15 +148,15 @@ def same(a: KV, b: KV) -> bool:
         return False
     if a.item is not None:
         if a.item is ValueType.FLOAT32:
-            return [_stored(v) for v in a.value] == [_stored(v) for v in b.value]
+            return _stored(*a.value) == _stored(*b.value)
         return list(a.value) == list(b.value)
     if a.type is ValueType.FLOAT32:
         return _stored(a.value) == _stored(b.value)
     return bool(a.value == b.value)
 
 
-def _stored(value: float) -> bytes:
-    return struct.pack("<f", value)
+def _stored(*values: float) -> bytes:
+    return struct.pack(f"<{len(values)}f", *values)
 
 
 def shown(kv: KV | None) -> str:

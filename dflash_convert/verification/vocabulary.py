@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +18,6 @@ from dflash_convert.container.reader import open_gguf
 from dflash_convert.container.types import (
     KV,
     TensorType,
-    ValueType,
-    array,
     array_length,
     f32,
     string,
@@ -106,13 +105,16 @@ def library_of(target: Path, *, add_bos: bool, bos: int | None) -> Library:
     if (target / "tokenizer.json").is_file():
         from tokenizers import Tokenizer
 
-        file = str(target / "tokenizer.json")
-        whole, plain = Tokenizer.from_file(file), Tokenizer.from_file(file)
-        plain.encode_special_tokens = True
-        composes = whole.normalizer is not None and b'"NFC"' in whole.normalizer.__getstate__()
+        tokenizer = Tokenizer.from_file(str(target / "tokenizer.json"))
+        composes = tokenizer.normalizer is not None and b'"NFC"' in tokenizer.normalizer.__getstate__()
+
+        def encode(text: str, *, plain: bool) -> list[int]:
+            tokenizer.encode_special_tokens = plain
+            return list(tokenizer.encode(text, add_special_tokens=not plain).ids)
+
         return Library(
-            lambda text: list(plain.encode(text, add_special_tokens=False).ids),
-            lambda text: list(whole.encode(text).ids),
+            lambda text: encode(text, plain=True),
+            lambda text: encode(text, plain=False),
             lambda text: unicodedata.normalize("NFC", text) if composes else text,
         )
     if (target / "tokenizer.model").is_file():
@@ -140,11 +142,13 @@ def round_trip(gguf: Path, target: Path, texts: Sequence[str], engine: EngineInf
     if not array_length(value.get("tokenizer.ggml.tokens")):
         raise TokenizerError(f"{gguf}: no vocabulary in this file")
     add_bos = bool(value.get("tokenizer.ggml.add_bos_token", value.get("tokenizer.ggml.model") == "llama"))
-    library = library_of(target, add_bos=add_bos, bos=value.get("tokenizer.ggml.bos_token_id"))
-    with tempfile.TemporaryDirectory(prefix="dflash-vocab-") as folder:
+    bos = value.get("tokenizer.ggml.bos_token_id")
+    with tempfile.TemporaryDirectory(prefix="dflash-vocab-") as folder, ThreadPoolExecutor(1) as aside:
+        loading = aside.submit(library_of, target, add_bos=add_bos, bos=bos)  # while the engine loads the file
         model = Path(folder) / "vocabulary.gguf"
         write_carrier(model, keys)
         with start(engine, Launch(target=model, ctx_size=256, start_timeout=120.0, gpu_layers=0)) as session:
+            library = loading.result()
             found = compare(lambda text: session.tokenize(library.prepare(text), special=False), library.text, texts)
             found += compare(lambda text: session.tokenize(library.prepare(text)), library.prompt, texts[:1])
     pre = value.get("tokenizer.ggml.pre")
@@ -178,15 +182,8 @@ def write_carrier(path: Path, keys: Sequence[KV]) -> None:
         *(Entry(name, (WIDTH,), TensorType.F32) for name in norms),
         *(Entry(f"blk.0.{part}.weight", (WIDTH, WIDTH), TensorType.F32) for part in parts),
     ]
-    plan = layout([*head, *map(_plain_types, keys)], entries)
+    plan = layout([*head, *keys], entries)
     with GgufOutput(path, entries, plan) as out:
         for entry in entries:
             out.write_at(out.offset(entry.name), bytes(tensor_nbytes(entry.type, entry.shape)))
         out.commit()
-
-
-def _plain_types(kv: KV) -> KV:
-    """The key as it was read; string arrays as lists, which the writer takes."""
-    if kv.type is ValueType.ARRAY and kv.item is ValueType.STRING:
-        return array(kv.name, ValueType.STRING, list(kv.value))
-    return kv

@@ -1,0 +1,257 @@
+"""Everything that docs/performance.md promises, measured in one run: ratios with their spread, and the load.
+
+    python benchmarks/speed.py [--runs 5] [--types bf16,q8_0] [--only start,kernels] [--large DIR] [--small DIR]
+        [--work DIR] [--llama-cpp TREE --python PYTHON]
+
+--large and --small are directories with tokenizer files, of Gemma 4 (262k tokens) and Qwen3 (152k) if not given:
+beside this checkout as the tests want them. Synthetic drafters are made in --work (a temporary directory there;
+8 GB). Contenders take turns within a run and every output is deleted before the next one; a figure is the median of
+the runs with their smallest and largest, and a ratio is that of the two figures of the same run. Caches of the
+system are warm. --llama-cpp is a source tree with a built llama-quantize (see conversion.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import conversion
+import make_checkpoint
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+TOKENIZERS = ROOT.parent / "shared" / "tokenizers"
+TYPES = ("bf16", "q8_0", "q4_0", "q4_k_m")
+CACHE = "DFLASH_TOKENIZER_CACHE"
+SMALL = make_checkpoint.Sizes(256, 512, 4, 2, 64, (1, 2), 4, 151669)
+CLI = [sys.executable, "-m", "dflash_convert"]
+Contender = Callable[[], float]
+Times = dict[str, list[float]]
+
+
+def command(*args: object, env: dict[str, str] | None = None) -> Contender:
+    """Seconds of a program from start to end; a failure ends the benchmark."""
+    line = [str(arg) for arg in args]
+
+    def run() -> float:
+        begin = time.perf_counter()
+        done = subprocess.run(line, env={**os.environ, **(env or {})}, capture_output=True, check=False, cwd=ROOT)
+        seconds = time.perf_counter() - begin
+        if done.returncode:
+            raise SystemExit(f"{' '.join(line)} failed:\n{done.stderr.decode()[-2000:]}")
+        return seconds
+
+    return run
+
+
+def fresh(output: Path, run: Contender) -> Contender:
+    """``run`` where ``output`` does not exist and the disk has nothing left to write."""
+
+    def prepared() -> float:
+        output.unlink(missing_ok=True)
+        os.sync()
+        return run()
+
+    return prepared
+
+
+def take_turns(contenders: dict[str, Contender], runs: int) -> Times:
+    """Each contender's seconds, after one round that does not count."""
+    times: Times = {name: [] for name in contenders}
+    for number in range(runs + 1):
+        for name, run in contenders.items():
+            seconds = run()
+            if number:
+                times[name].append(seconds)
+    return times
+
+
+def shown(values: Sequence[float], form: str = ".2f") -> str:
+    return f"{median(values):{form}} ({min(values):{form}}–{max(values):{form}})"
+
+
+def ratio(times: Times, name: str, other: str, form: str = ".2f") -> str:
+    return shown([a / b for a, b in zip(times[name], times[other], strict=True)], form)
+
+
+def say(line: str = "") -> None:
+    print(line, flush=True)  # noqa: T201
+
+
+def table(title: str, head: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
+    """A Markdown table, its load before and after below it."""
+    say(f"\n### {title}\n\n| {' | '.join(head)} |\n|{'---|' * len(head)}")
+    before = os.getloadavg()[0]
+    for row in rows:
+        say(f"| {' | '.join(row)} |")
+    say(f"\nLoad (1 minute): {before:.1f} before, {os.getloadavg()[0]:.1f} after.")
+
+
+class Bench:
+    """The inputs, made once."""
+
+    def __init__(self, args: argparse.Namespace, work: Path) -> None:
+        self.runs, self.work, self.types = args.runs, work, args.types.split(",")
+        self.llama_cpp, self.python = args.llama_cpp, args.python
+        self.big, self.small = work / "big", work / "small"
+        self.big_target = self._target("big-target", args.large, "Gemma4ForConditionalGeneration", 262144, 3840, 48)
+        self.small_target = self._target("small-target", args.small, "Qwen3ForCausalLM", 151936, 256, 4)
+        make_checkpoint.write(self.big)
+        make_checkpoint.write(self.small, 1, 151936, SMALL)
+        self.cached, self.uncached = {CACHE: str(work / "cache")}, {CACHE: "off"}
+
+    def _target(self, name: str, tokenizer: Path, architecture: str, vocab: int, hidden: int, layers: int) -> Path:
+        path = self.work / name
+        shutil.copytree(tokenizer, path)
+        path.chmod(0o755)
+        sizes = {"hidden_size": hidden, "num_hidden_layers": layers, "vocab_size": vocab}
+        config = {"architectures": [architecture], **sizes, "text_config": sizes, "max_position_embeddings": 262144}
+        (path / "config.json").write_text(json.dumps(config), "utf-8")
+        return path
+
+    def convert(self, kind: str, output: Path, *more: object, env: dict[str, str] | None = None) -> Contender:
+        call = [*CLI, self.big, "--target-model-dir", self.big_target, "-t", kind, "-o", output, "-q", *more]
+        return fresh(output, command(*call, env=env or self.cached))
+
+    def start(self) -> Iterator[Sequence[str]]:
+        small = self.work / "small.gguf"
+        call = [*CLI, self.small, "--target-model-dir", self.small_target, "-o", small, "-q"]
+        load = (
+            "import sys, time\nfrom pathlib import Path\nfrom dflash_convert.vocab import load_vocabulary\n"
+            "begin = time.perf_counter()\nload_vocabulary(Path(sys.argv[1]), vocab_size=151936)\n"
+            "print(time.perf_counter() - begin)"
+        )
+
+        def inside(env: dict[str, str]) -> Contender:
+            line = [sys.executable, "-c", load, str(self.small_target)]
+            return lambda: float(subprocess.check_output(line, env={**os.environ, **env}, cwd=ROOT))
+
+        contenders = {
+            "import dflash_convert": command(sys.executable, "-c", "import dflash_convert"),
+            "`--help`": command(*CLI, "--help"),
+            "small drafter, 152k tokens: read anew": fresh(small, command(*call, env=self.uncached)),
+            "… its tokenizer alone": inside(self.uncached),
+            "small drafter, 152k tokens: read before": fresh(small, command(*call, env=self.cached)),
+            "… its tokenizer alone, read before": inside(self.cached),
+        }
+        for name, values in take_turns(contenders, self.runs).items():
+            yield name, shown([1000 * value for value in values], ".0f")
+
+    def conversions(self) -> Iterator[Sequence[str]]:
+        copy = self.work / "copy.bin"
+        script = 'cp "$1" "$2" && sync "$2"'
+        limit = fresh(copy, command("sh", "-c", script, "sh", self.big / "model.safetensors", copy))
+        for kind in self.types:
+            output = self.work / f"big-{kind}.gguf"
+            contenders = {"copy": limit, "ours": self.convert(kind, output)}
+            if self.llama_cpp:
+                contenders["theirs"] = self._theirs(kind)
+            times = take_turns(contenders, self.runs)
+            against = ratio(times, "ours", "theirs") if self.llama_cpp else "–"
+            theirs = shown(times["theirs"], ".1f") if self.llama_cpp else "–"
+            yield kind, shown(times["ours"]), shown(times["copy"]), ratio(times, "ours", "copy"), theirs, against
+            copy.unlink()
+
+    def _theirs(self, kind: str) -> Contender:
+        given = argparse.Namespace(
+            python=self.python, llama_cpp=self.llama_cpp, drafter=self.big, target=self.big_target
+        )
+        steps = [command(*step) for step in conversion.theirs(given, kind, self.work)]
+
+        def run() -> float:
+            for path in self.work.glob("theirs-*.gguf"):
+                path.unlink()
+            os.sync()
+            return sum(step() for step in steps)
+
+        return run
+
+    def workers(self) -> Iterator[Sequence[str]]:
+        counts = dict.fromkeys((1, 2, os.cpu_count() or 1))
+        for kind in self.types:
+            output = self.work / "workers.gguf"
+            times = take_turns({str(n): self.convert(kind, output, "--threads", n) for n in counts}, self.runs)
+            for n in counts:
+                yield kind, str(n), shown(times[str(n)]), ratio(times, "1", str(n))
+            output.unlink()
+
+    def verification(self) -> Iterator[Sequence[str]]:
+        for kind in self.types:
+            output = self.work / f"big-{kind}.gguf"
+            check = command(*CLI, "verify", output, self.big, "--target-model-dir", self.big_target, "-q")
+            times = take_turns({"convert": self.convert(kind, output), "verify": check}, self.runs)
+            yield kind, shown(times["convert"]), shown(times["verify"]), ratio(times, "verify", "convert")
+
+    def kernels(self) -> Iterator[Sequence[str]]:
+        import kernels
+
+        lib, rng = kernels.load_c(), np.random.default_rng(0)
+        rows = (rng.standard_normal((512, kernels.COLUMNS)) * 0.02).astype(np.float32)
+        with ThreadPoolExecutor(1) as pool:
+            for way, make, names in (
+                ("decode", kernels.decode_contenders, ("Q8_0", "Q4_0", "Q4_K", "Q6_K")),
+                ("encode", kernels.encode_contenders, ("Q8_0", "Q4_0", "Q4_1", "Q3_K", "Q4_K", "Q6_K")),
+            ):
+                for name in names:
+                    x = rows if name.endswith("K") else rows[:256]
+                    ours, _, _, c, _ = make(lib, pool, x, name, 1)
+                    times = take_turns({"ours": timed(ours), "c": timed(c)}, 4 * self.runs)
+                    speeds = [shown([x.size / value / 1e6 for value in times[side]], ".0f") for side in ("ours", "c")]
+                    yield way, name, *speeds, ratio(times, "c", "ours")
+
+
+def timed(call: Callable[[], Any]) -> Contender:
+    def run() -> float:
+        call()  # the other contender left its own data in the processor's cache
+        begin = time.thread_time()
+        call()
+        return time.thread_time() - begin
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--large", type=Path, default=TOKENIZERS / "gemma4")
+    parser.add_argument("--small", type=Path, default=TOKENIZERS / "qwen3")
+    parser.add_argument("--work", type=Path, default=Path())
+    parser.add_argument("--llama-cpp", type=Path)
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--types", default=",".join(TYPES))
+    parser.add_argument("--only", help="parts, for example start,kernels")
+    args = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program is compiled, too
+    seconds, runs = "s: median (least–most)", f"medians of {args.runs} interleaved runs"
+    parts = {
+        "start": ("Start", ["", "ms: median (least–most)"]),
+        "conversions": (
+            "Conversions of 727 M parameters (1.45 GB), 262k tokens",
+            ["type", seconds, "`cp` and sync of the source", "ratio", "llama.cpp", "ratio"],
+        ),
+        "workers": ("Worker processes", ["type", "workers", seconds, "one worker / this"]),
+        "verification": ("`verify` against `convert`", ["type", "convert", "verify", "ratio"]),
+        "kernels": ("Kernels, one thread", ["", "type", "quant, Melem/s", "ggml's C", "ratio"]),
+    }
+    say(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, numpy {np.__version__}, {runs}")
+    wanted = args.only.split(",") if args.only else list(parts)
+    with tempfile.TemporaryDirectory(dir=args.work) as name:
+        bench = Bench(args, Path(name).resolve())
+        for part in wanted:
+            title, head = parts[part]
+            table(title, head, getattr(bench, part)())
+
+
+if __name__ == "__main__":
+    main()
