@@ -137,10 +137,12 @@ def _base_models(path: Path) -> list[str]:
 
 
 def _own_vocabulary(path: Path, size: int) -> Vocab:
-    """That of tokenizer files beside the weights; most drafters have none, and one that cannot be read says nothing."""
+    """That of tokenizer files beside the weights; most drafters have none, and one of an unknown kind says nothing."""
     try:
         vocabulary = load_vocabulary(path, vocab_size=size)
-    except InputError:
+    except InputError as error:
+        if isinstance(error.__cause__, OSError):  # the disk failed, which says nothing of the files
+            raise
         return Vocab()
     return vocab_from_keys(path.name, {kv.name: kv for kv in vocabulary.entries})
 

@@ -69,7 +69,7 @@ def drafter(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def command(drafter: Path, fixtures: Path) -> list[str]:
     """A conversion with worker processes; the output's name comes last."""
     target = str(fixtures / "tiny-js" / "target")
-    return [*COMMAND, str(drafter), "--target-model-dir", target, "-t", "q8_0", "--threads", "2", "-q", "-o"]
+    return [*COMMAND, str(drafter), "--target-model-dir", target, "--force-pair", "-t", "q8_0", "--threads", "2", "-q", "-o"]
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +78,7 @@ def expected(drafter: Path, fixtures: Path, tmp_path_factory: pytest.TempPathFac
     path = tmp_path_factory.mktemp("expected") / "x.gguf"
     target = str(fixtures / "tiny-js" / "target")
     begin = time.monotonic()
-    args = [str(drafter), "--target-model-dir", target, "-t", "q8_0", "--threads", "2", "-q", "-o", str(path)]
+    args = [str(drafter), "--target-model-dir", target, "--force-pair", "-t", "q8_0", "--threads", "2", "-q", "-o", str(path)]
     subprocess.run([*COMMAND, *args], check=True, stdout=subprocess.DEVNULL)
     return sha256(path), time.monotonic() - begin
 
