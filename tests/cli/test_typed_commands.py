@@ -44,8 +44,7 @@ def expected(parameter: click.Parameter, absent: Any) -> Any:
     return kind | None if absent is None else kind
 
 
-# compare and tune share a set of options with each other, which they still take as a mapping
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("compare", "tune")])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_parameter_is_a_field_of_its_type(name: str) -> None:
     command, kind = command_of(name)
     fields = {field.name for field in dataclasses.fields(kind)}
