@@ -13,8 +13,8 @@ from dflash_convert.checkpoint import open_checkpoint, read_config
 from dflash_convert.container.keys import Keys
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import BLOCK, KV, TensorType, array_length, tensor_nbytes
-from dflash_convert.drafter import Description, Taps
-from dflash_convert.errors import TokenizerError
+from dflash_convert.drafter import Description, Overrides, Taps
+from dflash_convert.errors import TokenizerError, UsageError
 from dflash_convert.families.detect import describe, looks_like_target
 from dflash_convert.forks.dialects import BY_ARCHITECTURE, dialect_of
 from dflash_convert.hparams import architectures
@@ -76,14 +76,21 @@ class Inspection:
         return {"kind": self.kind, "path": str(self.path), **self.data, "notes": [note.text for note in self.notes]}
 
 
-def inspect(path: Path, target: Path | None = None, outtype: str = "auto") -> Inspection:
-    """Describe ``path``; ``target`` adds the tokenizer of a drafter directory, ``outtype`` its encoding.
+def inspect(
+    path: Path, target: Path | None = None, outtype: str = "auto", overrides: Overrides | None = None
+) -> Inspection:
+    """Describe ``path``; ``target`` adds the tokenizer of a drafter directory, ``outtype`` its encoding, ``overrides``
+    what its config.json lacks.
 
-    InputError for damaged files, UsageError for a path that does not exist.
+    InputError for damaged files, UsageError for a path that does not exist and for overrides of anything else.
     """
-    if path.is_dir():
-        config = read_config(path)
-        return _target(path, config) if looks_like_target(config) else _drafter(path, target, outtype)
+    config = read_config(path) if path.is_dir() else {}
+    if config and not looks_like_target(config):
+        return _drafter(path, target, outtype, overrides)
+    if overrides is not None and overrides != Overrides():
+        raise UsageError(f"{path}: options that stand for config.json's fields are for a drafter's directory")
+    if config:
+        return _target(path, config)
     return _gguf(open_gguf(existing(path)))
 
 
@@ -216,12 +223,12 @@ def _runtimes(gguf: Gguf) -> list[str]:
 # --- directories ------------------------------------------------------------------------------------------------
 
 
-def _drafter(path: Path, target: Path | None, outtype: str) -> Inspection:
+def _drafter(path: Path, target: Path | None, outtype: str, overrides: Overrides | None) -> Inspection:
     if not any(path.glob("*.safetensors*")) and "dflash_config" in (raw := read_config(path)):
         return _config_only(path, raw, outtype)
     checkpoint = open_checkpoint(path)
     directory = target if target is not None and target.is_dir() else None
-    description = describe(checkpoint, open_target(target) if target else Target())
+    description = describe(checkpoint, open_target(target) if target else Target(), overrides)
     values = description.values
     data = {
         "family": description.family,

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dflash_convert import hub
-from dflash_convert.cli.common import Given, json_option, takes, verbosity_options
+from dflash_convert.cli.common import Given, json_option, override_options, takes, verbosity_options
 from dflash_convert.errors import UsageError
 
 if TYPE_CHECKING:
+    from dflash_convert.drafter import Overrides
     from dflash_convert.inspect_file import Inspection
     from dflash_convert.memory.plan import MemoryPlan
 
@@ -39,6 +40,7 @@ class InspectGiven(Given):
     cache_type_k: str
     cache_type_v: str
     outtype: str
+    overrides: Overrides
 
 
 @click.command("inspect")
@@ -52,6 +54,7 @@ class InspectGiven(Given):
 @click.option("-ctk", "--cache-type-k", default="f16", metavar="TYPE", help="Type of the target's cached keys.")
 @click.option("-ctv", "--cache-type-v", default="f16", metavar="TYPE", help="Type of the target's cached values.")
 @click.option("-t", "--outtype", default="auto", metavar="TYPE", help="A drafter directory as if converted to TYPE.")
+@override_options
 @json_option
 @verbosity_options
 @takes(InspectGiven)
@@ -63,7 +66,7 @@ def command(given: InspectGiven) -> None:
     hub.existing(given.path)
     from dflash_convert.inspect_file import inspect
 
-    found = inspect(given.path, given.target, given.outtype)
+    found = inspect(given.path, given.target, given.outtype, given.overrides)
     plan = _memory(found, given) if given.memory else None
     if given.as_json:
         document = found.json() | ({"memory": plan.json()} if plan else {})

@@ -291,6 +291,7 @@ def _exported_causality(config: Config, sliding: Sequence[bool], notes: list[Not
                 "sliding layers are causal and full ones are not (sliding_window_non_causal is false): llama.cpp has "
                 "one flag for all layers, so none is written and every layer attends both ways; expect lower "
                 "acceptance",
+                True,
             )
         )
     elif any(sliding):
@@ -299,6 +300,7 @@ def _exported_causality(config: Config, sliding: Sequence[bool], notes: list[Not
                 "warning",
                 "nothing says whether the sliding layers are causal (is_causal, dflash_config.causal): llama.cpp "
                 "will attend both ways in every layer, other engines take sliding layers as causal",
+                True,
             )
         )
     return None

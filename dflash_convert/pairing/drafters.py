@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,7 @@ def drafter_directory(path: Path, target: Target, overrides: Overrides | None = 
     try:
         description = describe(checkpoint, target, overrides)
     except InputError as reason:
-        return undescribed(checkpoint, str(reason))
+        return replace(undescribed(checkpoint, str(reason)), remedy=reason.tip)
     return described(checkpoint, description)
 
 

@@ -32,7 +32,8 @@ def check_kinds(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
 
 def check_convertible(drafter: DrafterView) -> Iterator[Finding]:
     if drafter.problem is not None:
-        yield error(UNCONVERTIBLE, drafter.problem, None, "dflash-convert DRAFTER --target-model-dir TARGET --dry-run")
+        cure = drafter.remedy or "dflash-convert DRAFTER --target-model-dir TARGET --dry-run"
+        yield error(UNCONVERTIBLE, drafter.problem, None, cure)
 
 
 def check_forced(drafter: DrafterView) -> Iterator[Finding]:

@@ -72,7 +72,7 @@ class DrafterView:
 
     ``rows``: the tokens it counts, padding among them.  ``depth``: layers of the target it was made for.  ``d2t``:
     target ids of the draft rows (int64), None without such a map.  ``problem`` says why a directory cannot be
-    converted; the keys then hold what config.json tells anyway.
+    converted, ``remedy`` what would help; the keys then hold what config.json tells anyway.
     """
 
     path: Path
@@ -88,6 +88,7 @@ class DrafterView:
     d2t: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
     tables: Tables | None = field(default=None, repr=False, compare=False)
     problem: str | None = None
+    remedy: str | None = None
 
     def own(self, name: str) -> str:
         """The full name of one of the architecture's keys."""

@@ -1,4 +1,4 @@
-"""G1 to G38: where llama.cpp b11434's converter or loader fails or loses information (docs/gaps.md)."""
+"""G1 to G46: where llama.cpp b11434's converter or loader fails or loses information (docs/gaps.md)."""
 
 from __future__ import annotations
 
@@ -542,11 +542,62 @@ def test_g38_an_unknown_tokenizer_hash_is_told_by_its_split_expressions(fixtures
     assert (found.pre, found.pre_source) == ("qwen2", "split expressions")
 
 
+def test_g39_yarn_reaches_the_runtime(read: Read, key: Key) -> None:
+    found = read("dflash_yarn_own")
+    assert key(found, "rope.scaling.attn_factor") == 1.25
+    assert shape(found, "rope_freqs.weight") == (mk.HEAD_DIM // 2,)
+
+
+def test_g40_the_slot_rule_in_its_trainers_words(read: Read, key: Key) -> None:
+    for field in ("query_zero_predicts_next", "shift_label"):
+        case = mk.dspark_hybrid()
+        case.config["dflash_config"][field] = False
+        assert key(read(case), "sample_from_anchor") is False
+
+
+def test_g41_eagle_3_1_is_refused_by_name(read: Read) -> None:
+    for field in ("norm_output", "fc_norm"):
+        case = mk.eagle3()
+        case.config[field] = True
+        assert f"{field} is True; llama.cpp cannot express it" in refused(read, case)
+
+
+def test_g42_taps_of_eagle_config_count_outputs(read: Read) -> None:
+    case = mk.eagle3()
+    case.config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [1, 3, 4]}
+    assert read(case).taps.inputs == (2, mk.DEPTH // 2, mk.DEPTH - 3)  # the class's rule in its trainers' counting
+
+
+def test_g43_a_map_that_leads_astray_is_refused(read: Read) -> None:
+    case = mk.eagle3()
+    case.tensors["d2t"] = ("I64", 2 * np.arange(mk.DRAFT_VOCAB, dtype=np.int64))
+    assert "absolute ids where offsets belong" in refused(read, case, CheckpointError)
+
+
+def test_g44_a_broken_promise_is_refused(read: Read) -> None:
+    case = mk.dflash()
+    case.config["has_embed_tokens"] = True
+    message = refused(read, case, CheckpointError)
+    assert "has_embed_tokens is true, but the checkpoint has no embed_tokens.weight" in message
+
+
+def test_g45_unknown_fields_are_named(read: Read) -> None:
+    found = read(mk.Case(mk.contract({"causall": True}), mk.backbone()))
+    assert "dflash_config.causall is not known here and does nothing (causal is known)" in texts(found, "warning")
+
+
+def test_g46_the_base_of_sliding_layers_is_said_to_be_lost(read: Read, key: Key) -> None:
+    kinds: mk.Config = {"layer_types": ["sliding_attention"] * mk.LAYERS, "sliding_window": 64}
+    found = read(mk.Case(mk.contract(**kinds, rope_local_base_freq=1e4), mk.backbone()))
+    assert key(found, "rope.freq_base_swa") == 1e4
+    assert "main base" in texts(found, "warning")
+
+
 def test_every_gap_has_a_test_and_a_line_in_the_documentation() -> None:
     own = Path(__file__).read_text()
     table = (Path(__file__).resolve().parents[2] / "docs" / "gaps.md").read_text()
     listed = re.findall(r"^\| G(\d+) \|.*\| `(g\d\d_\w+)` \|$", table, re.MULTILINE)
-    assert [int(number) for number, _ in listed] == list(range(1, 39))
+    assert [int(number) for number, _ in listed] == list(range(1, 47))
     assert [test for _, test in listed if f"def test_{test}(" not in own] == []
 
 

@@ -12,11 +12,13 @@ from click.testing import CliRunner
 from family_cases import Key, Make, Read
 
 from dflash_convert import convert
+from dflash_convert.cli.check import command as check
 from dflash_convert.cli.convert import command
+from dflash_convert.cli.inspect import command as inspect
 from dflash_convert.cli.migrate import command as migrate
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.drafter import Description, Overrides, Taps
-from dflash_convert.errors import ConfigError, FamilyError, UsageError
+from dflash_convert.errors import ConfigError, FamilyError, PairingError, UsageError
 from dflash_convert.target import Target
 from dflash_convert.verification.tensors import verify
 
@@ -155,6 +157,23 @@ def test_the_command_line_has_them(case_dir: Make) -> None:
     refused = CliRunner().invoke(command, call)
     assert isinstance(refused.exception, UsageError)
     assert refused.exception.exit_code == 2
+
+
+def test_inspect_and_check_take_them_for_a_drafter_that_needs_them(case_dir: Make) -> None:
+    config = mk.contract()
+    del config["dflash_config"]["target_layer_ids"]
+    where = case_dir(mk.Case(config, mk.backbone()))
+    drafter, target = str(where / "drafter"), str(where / "target")
+    runner = CliRunner()
+    bare = runner.invoke(check, [drafter, target])
+    assert isinstance(bare.exception, PairingError)
+    assert "cure:    the drafter's taps are needed: --taps" in bare.stdout
+    assert runner.invoke(check, [drafter, target, "--taps", "0,1,2"], catch_exceptions=False).exit_code == 0
+    assert isinstance(runner.invoke(inspect, [drafter]).exception, ConfigError)
+    shown = runner.invoke(inspect, [drafter, "--taps", "0,1,2"], catch_exceptions=False)
+    assert "outputs of target layers 0, 1, 2" in shown.output or "[0, 1, 2]" in shown.output
+    other = runner.invoke(inspect, [target, "--taps", "0,1,2"])
+    assert isinstance(other.exception, UsageError)
 
 
 def test_migrate_refuses_what_it_does_not_change(tmp_path: Path) -> None:
