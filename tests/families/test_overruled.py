@@ -177,6 +177,7 @@ def test_inspect_and_check_take_them_for_a_drafter_that_needs_them(case_dir: Mak
 
 
 def test_migrate_refuses_what_it_does_not_change(tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").write_bytes(b"GGUF")
     refused = CliRunner().invoke(migrate, [str(tmp_path / "a.gguf"), str(tmp_path / "b.gguf"), "--rope-theta", "5"])
     assert isinstance(refused.exception, UsageError)
     assert "--rope-theta has no effect on migrate" in str(refused.exception)
