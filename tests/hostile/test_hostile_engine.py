@@ -78,7 +78,16 @@ def test_validate_ends_in_one_sentence(fixtures: Path, tmp_path: Path) -> None:
     drafter = tmp_path / "d.gguf"
     convert = [*run, str(tiny / "drafter"), "--target-model-dir", str(tiny / "target"), "-q", "-o", str(drafter)]
     subprocess.run(convert, check=True, stdout=subprocess.DEVNULL)
-    args = [*run, "validate", str(drafter), str(model), "--prompts", str(tiny / "prompts.jsonl"), "--quick"]
+    args = [
+        *run,
+        "validate",
+        "--force-pair",
+        str(drafter),
+        str(model),
+        "--prompts",
+        str(tiny / "prompts.jsonl"),
+        "--quick",
+    ]
     done = subprocess.run(
         args, capture_output=True, text=True, check=False, timeout=120, env={**os.environ, "PATH": ""}
     )
