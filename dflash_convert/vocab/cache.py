@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -35,7 +36,7 @@ ENVIRONMENT = "DFLASH_TOKENIZER_CACHE"
 KEEP = 16  # entries of 6 to 16 MB
 MAX_BYTES = 256 << 20
 FACTS = "dflash_convert.cache"
-PARTIAL = ".partial"
+PARTIAL, PATIENCE = ".partial", 3600.0  # seconds after which nobody writes it any more
 UNUSABLE = (OSError, ContainerError, TokenizerError, ValueError, TypeError, KeyError)  # an entry that is none
 
 
@@ -138,8 +139,11 @@ def _store(place: Path, key: str, vocabulary: Vocabulary, asked: Any) -> Path:
 
 
 def _prune(place: Path, outdated: Sequence[Path]) -> None:
-    """Remove what another answer made void, and what has not been used for longest."""
+    """Remove what another answer made void, what has not been used for longest, and what killed runs left."""
     with suppress(OSError):
+        for partial in place.glob("*" + PARTIAL):
+            if time.time() - partial.stat().st_mtime > PATIENCE:
+                partial.unlink(missing_ok=True)
         by_age = sorted(_entries(place), key=lambda entry: entry.stat().st_mtime, reverse=True)
         for entry in {*outdated, *by_age[KEEP:]}:
             entry.unlink(missing_ok=True)

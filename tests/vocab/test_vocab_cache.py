@@ -292,3 +292,14 @@ def test_what_was_not_used_for_longest_goes(
     assert reads() == 0
     read(target, 513)
     assert reads() == 1
+
+
+def test_what_a_killed_run_left_goes(target: Path, place: Path) -> None:
+    place.mkdir()
+    old, new = (place / f"{name}{cache.PARTIAL}" for name in ("old", "new"))
+    for path in (old, new):
+        path.write_bytes(b"GG")
+    os.utime(old, (0, 0))
+    read(target)
+    assert not old.exists()
+    assert new.exists(), "another run may be writing it"
