@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from dflash_convert.errors import ConfigError
 from dflash_convert.llama_tables import MAX_LAYERS
+from dflash_convert.text import short
 
 T = TypeVar("T")
 U32_MAX = (1 << 32) - 1
@@ -33,7 +34,7 @@ class Config:
         self.nested: dict[str, Any] = nested or {}
 
     def fail(self, name: str, value: Any, wanted: str) -> ConfigError:
-        return ConfigError(f"{self.file}: {name} is {_short(value)}, expected {wanted}")
+        return ConfigError(f"{self.file}: {name} is {short(value)}, expected {wanted}")
 
     def missing(self, *names: str, tip: str | None = None) -> ConfigError:
         return ConfigError(f"{self.file}: {' or '.join(names)} is missing", tip=tip)
@@ -109,11 +110,6 @@ class Config:
         if value is None:
             raise self.missing(*names, tip=tip)
         return value
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def architectures(raw: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from dflash_convert import llama
 from dflash_convert.checkpoint import open_checkpoint, read_config
 from dflash_convert.container.keys import Keys
 from dflash_convert.container.reader import Gguf, open_gguf
-from dflash_convert.container.types import BLOCK, KV, TensorType, array_length, tensor_nbytes
+from dflash_convert.container.types import KV, TensorType, array_length, tensor_nbytes
 from dflash_convert.drafter import Description, Overrides, Taps
 from dflash_convert.errors import TokenizerError, UsageError
 from dflash_convert.families.detect import describe, looks_like_target
@@ -28,6 +28,7 @@ from dflash_convert.pairing.tensors import check_tensors
 from dflash_convert.pairing.view import SPECIAL
 from dflash_convert.plan import TypeOptions, notes_of, plan_file, resolve_outtype
 from dflash_convert.target import Target
+from dflash_convert.text import shorten
 from dflash_convert.vocab import load_vocabulary
 
 if TYPE_CHECKING:
@@ -198,11 +199,13 @@ def _types(rows: Iterable[Row]) -> dict[str, dict[str, int]]:
 
 def _provenance(keys: Mapping[str, KV]) -> dict[str, Any]:
     chosen = (kv for name, kv in keys.items() if name in PROVENANCE or name.startswith(PROVENANCE_PREFIXES))
-    return {kv.name: list(kv.value) if kv.item is not None else _short(kv.value) for kv in chosen}
+    return {kv.name: _excerpt(kv) for kv in chosen}
 
 
-def _short(value: Any) -> Any:
-    return value[:TEXT_LIMIT] + "…" if isinstance(value, str) and len(value) > TEXT_LIMIT else value
+def _excerpt(kv: KV) -> Any:
+    if kv.item is not None:
+        return list(kv.value)
+    return shorten(kv.value, TEXT_LIMIT) if isinstance(kv.value, str) else kv.value
 
 
 def _runtimes(gguf: Gguf) -> list[str]:
@@ -336,12 +339,3 @@ def target_model(path: Path) -> Model:
     gguf = open_gguf(path)
     rows = [(info.shape, info.type) for info in gguf.tensors.values()]
     return model_from_keys({name: kv.value for name, kv in gguf.keys.items()}, rows, source=path.name)
-
-
-def bits_per_weight(rows: Mapping[str, Mapping[str, int]]) -> float | None:
-    """Average over ``types`` of an inspection."""
-    total = sum(entry["bytes"] for entry in rows.values())
-    weights = sum(
-        entry["bytes"] * BLOCK[TensorType[name]][0] / BLOCK[TensorType[name]][1] for name, entry in rows.items()
-    )
-    return 8 * total / weights if weights else None

@@ -156,14 +156,6 @@ def variants() -> tuple[Variant, ...]:
     return tuple(variant for row in DRAFTERS for variant in row.variants)
 
 
-def variant_of(family: str) -> Variant:
-    """The drafting method of a family by its name; KeyError for a name that no row has."""
-    for variant in variants():
-        if variant.family == family:
-            return variant
-    raise KeyError(family)
-
-
 # methods that draft from the text so far, without a drafter (common/speculative.cpp)
 NGRAMS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
 

@@ -14,6 +14,7 @@ from dflash_convert.drafter import Description, TensorPlan
 from dflash_convert.encode.imatrix import open_imatrix
 from dflash_convert.errors import CheckpointError, UsageError
 from dflash_convert.notes import Note
+from dflash_convert.text import shorten
 
 FLOAT_DTYPES = {"BF16": TensorType.BF16, "F16": TensorType.F16, "F32": TensorType.F32, "F64": TensorType.F32}
 TEMPLATE = "tokenizer.chat_template"
@@ -237,9 +238,7 @@ def shown_value(kv: KV, limit: int = 16) -> Any:
     """A key's value fit to print: long arrays as a count, long strings shortened."""
     if kv.item is not None:
         return list(kv.value) if len(kv.value) <= limit else f"{len(kv.value)} items"
-    if isinstance(kv.value, str) and len(kv.value) > 80:
-        return kv.value[:77] + "..."
-    return kv.value
+    return shorten(kv.value, 80) if isinstance(kv.value, str) else kv.value
 
 
 def notes_of(description: Description) -> list[Note]:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dflash_convert.errors import CheckpointError
+from quant import from_bf16
 
 MAX_PICKLE = 64 << 10  # bytes: such a dict takes about 300
 MAX_VALUES = 1 << 20
@@ -217,5 +218,5 @@ def _values(archive: zipfile.ZipFile, stem: str, tensor: Tensor) -> npt.NDArray[
         raise _RefusedError("has a tensor that reaches beyond its storage")
     values = np.frombuffer(raw, dtype=dtype)[tensor.offset : last]
     if tensor.storage.dtype == "BFloat16Storage":
-        values = (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        values = from_bf16(values)
     return np.ascontiguousarray(values, dtype=np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from harness import scratch
@@ -19,10 +20,7 @@ def reader() -> Callable[[bytes], object]:
         if covered + 8 + int.from_bytes(data[:8], "little") != len(data):
             raise ValueError("an accepted file with bytes that no tensor owns")
         for tensor in found.values():
-            count = 1
-            for n in tensor.shape:
-                count *= n
-            if count * DTYPE_BYTES[tensor.dtype] != tensor.nbytes:
+            if math.prod(tensor.shape) * DTYPE_BYTES[tensor.dtype] != tensor.nbytes:
                 raise ValueError("a tensor whose bytes are not its shape's")
 
     return read

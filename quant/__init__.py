@@ -16,7 +16,7 @@ from .errors import (
     ShapeError,
     UnknownTypeError,
 )
-from .plain import nonfinite_row
+from .plain import from_bf16, nonfinite_row
 from .types import TYPES, QuantType
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "ShapeError",
     "UnknownTypeError",
     "dequantize",
+    "from_bf16",
     "nonfinite_row",
     "quantize",
 ]

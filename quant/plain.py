@@ -31,6 +31,11 @@ def _bad_16(src: Array, limit: int) -> int:
     return first_true((u & 0x7FFF) >= limit)
 
 
+def from_bf16(patterns: Array) -> Array:
+    """float32 values of bf16 bit patterns (uint16), in their shape; exact."""
+    return (patterns.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
 def bad_source(src: Array) -> int:
     """Index of the first NaN or Inf in a flat float32, float16 or bf16-pattern array, or GOOD."""
     if src.dtype == np.float32:

@@ -13,6 +13,7 @@ import click
 
 from dflash_convert.cli.common import Given, json_option, parse, say, takes, verbosity_options
 from dflash_convert.errors import DflashError, UsageError
+from dflash_convert.text import columns
 
 if TYPE_CHECKING:
     from dflash_convert.pipeline import Proving, Task
@@ -165,8 +166,7 @@ def _table(summary: Summary) -> str:
             length = "" if each.mean_length is None else f"{each.mean_length:.2f}"
             last = each.file or (f"{each.step}: {each.message}" if each.step else each.message or "")
             rows.append((kind + each.name, each.status, str(each.exit_code), accepted, length, last))
-    widths = [max(len(row[i]) for row in rows) for i in range(5)]
-    return "\n".join("  ".join([*(c.ljust(w) for c, w in zip(r, widths, strict=False)), r[5]]).rstrip() for r in rows)
+    return "\n".join(columns(rows))
 
 
 def convert_arguments(job: Job, threads: int | None) -> list[str]:

@@ -12,6 +12,7 @@ import click
 from dflash_convert import hub
 from dflash_convert.cli.common import Given, json_option, override_options, takes, verbosity_options
 from dflash_convert.errors import UsageError
+from dflash_convert.text import columns, one_line
 
 if TYPE_CHECKING:
     from dflash_convert.drafter import Overrides
@@ -118,31 +119,27 @@ def _show(data: dict[str, Any]) -> None:
         elif isinstance(value, dict):
             click.echo(f"{name.replace('_', ' ')}")
             for inner, item in value.items():
-                click.echo(f"  {_printable(inner):<28} {_text(item)}")
+                click.echo(f"  {one_line(inner):<28} {_text(item)}")
         elif value not in (None, []):
             click.echo(f"{name.replace('_', ' '):<30} {_text(value)}")
 
 
 def _text(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{_printable(str(key))} {_text(item)}" for key, item in value.items())
+        return ", ".join(f"{one_line(str(key))} {_text(item)}" for key, item in value.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(_text(item) for item in value)
     if isinstance(value, float):
         return f"{value:g}"
-    return _printable(str(value))
-
-
-def _printable(text: str) -> str:
-    """No control characters on a terminal, whatever a file's keys hold."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return one_line(str(value))
 
 
 def _table(plan: MemoryPlan) -> None:
     data = plan.json()
     sides = [side for side in ("drafter", "target") if data[side]]
     click.echo(f"memory, MiB, at {plan.ctx_size} tokens of context, {plan.slots} slots")
-    click.echo(f"  {'':<30}" + "".join(f"{side:>12}" for side in sides))
+    rows = [["", *sides]]
     for name, key in MEMORY_ROWS:
-        cells = "".join("           -" if data[side][key] is None else f"{data[side][key]:>12,.2f}" for side in sides)
-        click.echo(f"  {name:<30}{cells}")
+        values = [data[side][key] for side in sides]
+        rows.append([name, *("-" if value is None else f"{value:,.2f}" for value in values)])
+    click.echo("\n".join(f"  {line}" for line in columns(rows, "<>")))

@@ -14,6 +14,7 @@ from dflash_convert.cli.common import Given, echo, json_option, override_options
 from dflash_convert.container.reader import open_gguf, require_file
 from dflash_convert.errors import UsageError
 from dflash_convert.target import Target
+from dflash_convert.text import columns
 
 if TYPE_CHECKING:
     from dflash_convert.drafter import Overrides
@@ -113,7 +114,7 @@ def _has_head(path: Path) -> bool:
 
 
 def _table(result: VerifyResult, verbose: int) -> None:
-    echo(f"{'type':<8} {'tensors':>7}  {'status':<10} {'worst SNR':>9} {'RMSE':>10} {'max error':>10}  decoder")
+    rows = [("type", "tensors", "status", "worst SNR", "RMSE", "max error", "decoder")]
     groups: dict[tuple[str, str], list[TensorReport]] = {}
     for tensor in result.tensors:
         groups.setdefault((tensor.type, tensor.status), []).append(tensor)
@@ -121,7 +122,8 @@ def _table(result: VerifyResult, verbose: int) -> None:
         snr = min((t.snr_db for t in tensors if t.snr_db is not None), default=None)
         worst = "-" if snr is None else f"{snr:.1f} dB"
         rmse, top = max(t.rmse for t in tensors), max(t.max_error for t in tensors)
-        echo(f"{kind:<8} {len(tensors):>7}  {status:<10} {worst:>9} {rmse:>10.3g} {top:>10.3g}  {tensors[0].decoder}")
+        rows.append((kind, str(len(tensors)), status, worst, f"{rmse:.3g}", f"{top:.3g}", tensors[0].decoder))
+    echo("\n".join(columns(rows, "<><>>><")))
     if verbose:
         for t in result.tensors:
             snr_text = "" if t.snr_db is None else f"  {t.snr_db:.1f} dB  cosine {t.cosine:.6f}"

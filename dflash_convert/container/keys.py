@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dflash_convert.container.types import KV
 from dflash_convert.errors import ContainerError
+from dflash_convert.text import short
 
 if TYPE_CHECKING:
     from dflash_convert.container.reader import Gguf
@@ -42,7 +43,7 @@ class Keys:
 
     def fail(self, name: str, wanted: str, value: Any = None) -> ContainerError:
         value = self.value(name) if value is None else value
-        found = "is missing" if value is None else f"is {_short(value)}"
+        found = "is missing" if value is None else f"is {short(value)}"
         return ContainerError(f"{self.source}: key {self.prefix}{name} {found}, expected {wanted}")
 
     def need(self, name: str, value: T | None, wanted: str) -> T:
@@ -123,8 +124,3 @@ class Keys:
 def keys_of(gguf: Gguf) -> Keys:
     """A file's keys, named after it in errors."""
     return Keys.of(gguf.path.name, gguf.keys.values())
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

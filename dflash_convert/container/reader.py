@@ -7,6 +7,7 @@ defect.  Arrays are decoded when they are first used; tensor data stays in the f
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import stat
@@ -61,10 +62,7 @@ class TensorInfo:
 
     @property
     def rows(self) -> int:
-        count = 1
-        for n in self.shape[:-1]:
-            count *= n
-        return count
+        return math.prod(self.shape[:-1])
 
 
 class Strings(Sequence[str]):
@@ -416,9 +414,7 @@ class _Parser:
             raise self.fail(
                 f"rows of tensor {name!r} have {shape[-1]} elements, {kind.name} needs a multiple of {block}"
             )
-        count = 1
-        for n in shape:
-            count *= n
+        count = math.prod(shape)
         if count >= 1 << 63:
             raise self.fail(f"tensor {name!r} has {' x '.join(map(str, shape))} elements: the product overflows")
         return count // block * size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -130,10 +131,7 @@ BLOCK: dict[TensorType, tuple[int, int]] = {
 def tensor_nbytes(kind: TensorType, shape: Sequence[int]) -> int:
     """Bytes of a tensor of ``shape`` (numpy order, the row last); the row must fill whole blocks."""
     block, size = BLOCK[kind]
-    count = 1
-    for n in shape:
-        count *= n
-    return count // block * size
+    return math.prod(shape) // block * size
 
 
 @dataclass(frozen=True, slots=True)

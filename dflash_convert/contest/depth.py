@@ -61,9 +61,3 @@ def probes(cap: int) -> tuple[int, ...]:
 def best(predictions: Sequence[Prediction]) -> Prediction:
     """The fastest; of equal ones the shortest."""
     return max(predictions, key=lambda p: (p.speedup, -p.n))
-
-
-def regret(predictions: Sequence[Prediction], share: float) -> tuple[int, ...]:
-    """The lengths within ``share`` of the fastest."""
-    top = best(predictions).speedup
-    return tuple(p.n for p in predictions if p.speedup >= (1 - share) * top)

@@ -6,6 +6,7 @@ format is a copy and nothing is rounded twice.  Quantized sources come out as fl
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from dflash_convert.container.types import BLOCK
 from dflash_convert.drafter import TensorPlan
 from dflash_convert.encode.unpack import decode_rows, stacked_blocks
 from dflash_convert.errors import CheckpointError
+from quant import from_bf16
 
 Array = npt.NDArray[Any]
 
@@ -38,10 +40,7 @@ def row_length(shape: tuple[int, ...]) -> int:
 
 
 def row_count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for n in shape[:-1]:
-        count *= n
-    return count
+    return math.prod(shape[:-1])
 
 
 def granularity(plan: TensorPlan) -> int:
@@ -137,7 +136,7 @@ def _patch_row(rows: Array, plan: TensorPlan, start: int) -> Array:
 def float32(rows: Array) -> Array:
     """float32 values of source rows; bf16 comes as uint16 patterns."""
     if rows.dtype == np.uint16:
-        return (rows.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        return from_bf16(rows)
     return rows.astype(np.float32)
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from dflash_convert.checkpoint import DTYPE_BYTES, Reader, SourceTensor
 from dflash_convert.drafter import TensorPlan
 from dflash_convert.errors import CheckpointError
+from quant import from_bf16
 
 Array = npt.NDArray[Any]
 
@@ -118,8 +119,7 @@ def _numbers(reader: Reader, source: SourceTensor, first: int, count: int) -> Ar
     if source.dtype in BYTE_TABLES:
         return BYTE_TABLES[source.dtype][raw]
     if source.dtype == "BF16":
-        result: Array = (raw.view("<u2").astype(np.uint32) << np.uint32(16)).view(np.float32)
-        return result
+        return from_bf16(raw.view("<u2"))
     if source.dtype in ("F16", "F32", "F64"):
         return raw.view({"F16": "<f2", "F32": "<f4", "F64": "<f8"}[source.dtype]).astype(np.float32)
     raise CheckpointError(f"{source.file.name}: tensor {source.name!r} is {source.dtype}, not a scale")

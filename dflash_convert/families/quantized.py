@@ -5,6 +5,7 @@ The pairs are found by name and checked by shape; config.json only names the sch
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -191,9 +192,7 @@ def _eight_bit(tensor: SourceTensor, tensors: Mapping[str, SourceTensor], config
 def _scale_block(tensor: SourceTensor, scale: SourceTensor, config: Mapping[str, Any]) -> tuple[int, int]:
     """Rows and columns that share a scale."""
     rows, columns = tensor.shape
-    count = 1
-    for n in scale.shape:
-        count *= n
+    count = math.prod(scale.shape)
     if count == 1:
         return rows, columns
     if scale.shape in ((rows,), (rows, 1)):
@@ -223,9 +222,7 @@ def _stated_block(config: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _check_scales(scale: SourceTensor, expected: tuple[int, int], of: SourceTensor) -> None:
-    count = 1
-    for n in scale.shape:
-        count *= n
+    count = math.prod(scale.shape)
     if count != expected[0] * expected[1] or count == 0:
         raise CheckpointError(
             f"{scale.file.name}: tensor {scale.name!r} has shape {list(scale.shape)}, {of.name!r} needs "

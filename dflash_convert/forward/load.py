@@ -30,6 +30,7 @@ from dflash_convert.forward.target import Target
 from dflash_convert.hparams import Config, architectures
 from dflash_convert.target import Target as TargetSource
 from dflash_convert.tensors import FUSION
+from quant import from_bf16
 
 Array = NDArray[Any]
 DEFAULT_BUDGET = 2 << 30  # bytes of decoded weights kept: small models stay whole, large ones stream by layer
@@ -153,7 +154,7 @@ def _plan_reader(plan: TensorPlan) -> Callable[[], Array]:
 def _float32(rows: Array) -> Array:
     """float32 values of source rows; bf16 comes as uint16 patterns, integers stay int64."""
     if rows.dtype == np.uint16:
-        return (rows.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        return from_bf16(rows)
     return rows.astype(np.int64 if rows.dtype.kind == "i" else np.float32)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dflash_convert.errors import PairingError
+from dflash_convert.text import one_line
 
 Severity = Literal["error", "warning"]
 
@@ -53,7 +54,7 @@ def warning(name: str, drafter: Any, target: Any, cure: str) -> Finding:
 def shown(value: Any) -> str:
     """A finding's value as text on one line; names come from files that anyone may have written."""
     text = ", ".join(str(item) for item in value) if isinstance(value, (list, tuple)) else str(value)
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return one_line(text)
 
 
 def errors_of(findings: Sequence[Finding]) -> list[Finding]:

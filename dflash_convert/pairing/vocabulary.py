@@ -8,6 +8,7 @@ from typing import Any
 from dflash_convert.pairing.finding import Finding, error, warning
 from dflash_convert.pairing.geometry import wrong_target
 from dflash_convert.pairing.view import UNKNOWN, DrafterView, TargetView, Vocab
+from dflash_convert.text import shorten
 from dflash_convert.vocab.types import TokenType
 
 SHOWN = 3  # differences listed in a finding
@@ -142,5 +143,4 @@ def _differences(mine: Vocab, its: Vocab) -> Iterator[tuple[int, str, str]]:
 
 def _shown(token: str) -> str:
     """A token fit to print: invalid UTF-8 escaped, long ones cut."""
-    text = token.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return text if len(text) <= 40 else text[:37] + "..."
+    return shorten(token.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"), 40)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dflash_convert.llama import DRAFTERS
@@ -77,29 +77,36 @@ def _plain(text: str) -> str:
     return "".join("_" if c in "`|<>[]()" else c for c in text)
 
 
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A Markdown table; cells are Markdown already."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
 def _file_table(weights: Sequence[Mapping[str, Any]]) -> str:
-    rows = ["| file | type | size | SHA-256 |", "|---|---|---|---|"]
-    for file in weights:
-        rows.append(f"| `{file['path']}` | {file['type']} | {file['size'] / 1e6:,.1f} MB | `{file['sha256']}` |")
-    return "\n".join(rows) + "\n\n`sha256sum -c SHA256SUMS` checks a download."
+    rows = [(f"`{f['path']}`", f["type"], f"{f['size'] / 1e6:,.1f} MB", f"`{f['sha256']}`") for f in weights]
+    return _table(("file", "type", "size", "SHA-256"), rows) + "\n\n`sha256sum -c SHA256SUMS` checks a download."
 
 
 def _validation(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     if not runs:
         return []
-    rows = ["| file | verdict | drafts accepted | mean length | n-max | greedy text | target |"]
-    rows.append("|---|---|---|---|---|---|---|")
+    head = ("file", "verdict", "drafts accepted", "mean length", "n-max", "greedy text", "target")
     same = {True: "identical", False: "differs", None: "not compared"}
+    rows = []
     for run in runs:
         accepted = f"{run['accepted']} of {run['drafted']} ({100 * run['acceptance']:.1f} %)"
+        target = f"`{_plain(run['target']['name'])}`"
+        text = same[run["identical"]]
         rows.append(
-            f"| `{run['file']}` | {run['verdict']} | {accepted} | {run['mean_length']:.2f} | {run['n_max']} "
-            f"| {same[run['identical']]} | `{_plain(run['target']['name'])}` |"
+            (f"`{run['file']}`", run["verdict"], accepted, f"{run['mean_length']:.2f}", run["n_max"], text, target)
         )
     engines = ", ".join(dict.fromkeys(run["engine"] for run in runs))
-    rows += ["", f"Greedy runs of {runs[0]['prompts']} prompts in {_plain(engines)}. *Mean length* is how many tokens"]
-    rows += ["one step of the target yields; 1 would mean that no draft was of use."]
-    return ["## Acceptance\n\n" + "\n".join(rows)]
+    text = (
+        f"Greedy runs of {runs[0]['prompts']} prompts in {_plain(engines)}. *Mean length* is how many tokens\n"
+        "one step of the target yields; 1 would mean that no draft was of use."
+    )
+    return [f"## Acceptance\n\n{_table(head, rows)}\n\n{text}"]
 
 
 def _fidelity(reports: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -109,7 +116,7 @@ def _fidelity(reports: Sequence[Mapping[str, Any]]) -> list[str]:
     hidden, drafts = (any(name in found for found in forward) for name in ("cosine", "agreement"))
     head = ["file", "tensors compared", "worst SNR", "worst cosine"]
     head += ["hidden states"] * hidden + ["same drafts", "expected loss"] * drafts
-    rows = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    rows = []
     for report, found in zip(reports, forward, strict=True):
         snr = "exact" if report["worst_snr_db"] is None else f"{report['worst_snr_db']} dB"
         cosine = "exact" if report["worst_cosine"] is None else report["worst_cosine"]
@@ -117,12 +124,12 @@ def _fidelity(reports: Sequence[Mapping[str, Any]]) -> list[str]:
         cells += [f"{found['cosine']:.3f}" if "cosine" in found else "-"] * hidden
         for name in ("agreement", "expected_loss") if drafts else ():
             cells.append(f"{100 * found[name]:.1f} %" if name in found else "-")
-        rows.append(f"| {' | '.join(map(str, cells))} |")
+        rows.append(cells)
     text = "Every tensor and key was compared with the checkpoint; what is not quantized is equal to the bit."
     if hidden:
         text += " *Hidden states* (cosine) come from running checkpoint and file side by side"
         text += ", *drafts* too, on the target's own text." if drafts else " on random context."
-    return ["## Fidelity\n\n" + "\n".join(rows) + "\n\n" + text]
+    return [f"## Fidelity\n\n{_table(head, rows)}\n\n{text}"]
 
 
 def _usage(document: Mapping[str, Any], weights: Sequence[Mapping[str, Any]], target: TargetGguf | None) -> str:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dflash_convert.report.markup import tag, text, void
+from dflash_convert.text import shorten
 
 WIDTH = 380
 BAR, GAP = 15, 7
 MAX_BARS = 60
+LABEL = 22  # characters of a label
 
 
 class Bar(NamedTuple):
@@ -27,7 +29,7 @@ def bars(title: str, items: Sequence[Bar], top: float | None = None, series: Seq
     if not items:
         return ""
     highest = top or max(item.value for item in items) or 1.0
-    label = min(150, 12 + 6 * max(len(_cut(item.label)) for item in items))
+    label = min(150, 12 + 6 * max(len(shorten(item.label, LABEL)) for item in items))
     room = WIDTH - label - 62
     y, parts = 4, []
     for before, item in zip((None, *items[:-1]), items, strict=True):
@@ -35,7 +37,9 @@ def bars(title: str, items: Sequence[Bar], top: float | None = None, series: Seq
         length = max(1.0, room * min(max(item.value, 0.0) / highest, 1.0))
         repeated = before is not None and before.label == item.label
         if not repeated:
-            parts.append(tag("text", text(_cut(item.label)), x=label - 6, y=y + 11, class_="label", text_anchor="end"))
+            parts.append(
+                tag("text", text(shorten(item.label, LABEL)), x=label - 6, y=y + 11, class_="label", text_anchor="end")
+            )
         parts.append(void("rect", x=label, y=y, width=round(length, 1), height=BAR, rx=2, class_=f"s{item.series}"))
         parts.append(tag("text", text(item.shown), x=round(label + length + 5, 1), y=y + 11, class_="value"))
         y += BAR
@@ -91,10 +95,6 @@ def _legend(series: Sequence[str], y: int) -> tuple[str, int]:
 
 def _series(series: Sequence[str], item: Bar) -> str:
     return f" ({series[item.series]})" if len(series) > 1 else ""
-
-
-def _cut(label: str, limit: int = 22) -> str:
-    return label if len(label) <= limit else label[: limit - 1] + "…"
 
 
 def _figure(title: str, values: str, height: int, content: str) -> str:

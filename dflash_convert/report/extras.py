@@ -1,4 +1,4 @@
-"""What a report shows beside the validation itself: tensor types, the memory plan, verify and fidelity."""
+"""What a report shows beside the validation itself: tensor types, the memory plan and the static check."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from dflash_convert.memory.plan import MemoryPlan
     from dflash_convert.pairing import Finding
     from dflash_convert.validation.result import ValidationResult
-    from dflash_convert.verification.tensors import VerifyResult
 
 
 @dataclass(frozen=True)
@@ -35,19 +34,17 @@ class Extras:
     types: tuple[TypeRow, ...] = ()
     memory: MemoryPlan | None = None
     findings: tuple[Finding, ...] | None = None
-    verified: VerifyResult | None = None
 
 
-def gather(
-    result: ValidationResult, *, findings: tuple[Finding, ...] | None = None, verified: VerifyResult | None = None
-) -> Extras:
-    """Types and memory plan from the headers of the two files, as far as they can (still) be read."""
+def gather(result: ValidationResult) -> Extras:
+    """What the two files tell, as far as they can (still) be read."""
+    from dflash_convert.pairing import check, open_pair
+
     try:
-        types = type_rows(Path(result.drafter.path))
-        memory = _memory(result)
+        findings = check(*open_pair(Path(result.drafter.path), Path(result.target.path)))
+        return Extras(type_rows(Path(result.drafter.path)), _memory(result), tuple(findings))
     except DflashError:
-        return Extras(findings=findings, verified=verified)
-    return Extras(types, memory, findings, verified)
+        return Extras()
 
 
 def type_rows(path: Path) -> tuple[TypeRow, ...]:

@@ -18,8 +18,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 def render(result: ValidationResult, extras: Extras | None = None) -> str:
     """The whole document, well-formed as XML too.
 
-    ``extras`` adds static findings, verify, fidelity, types and memory; without it types and memory are read
-    from the headers of the two files if they are still there.
+    ``extras`` are what the two files tell, and are read from them when not given.
     """
     more = gather(result) if extras is None else extras
     body = [
@@ -30,7 +29,6 @@ def render(result: ValidationResult, extras: Extras | None = None) -> str:
         sections.speed(result),
         sections.sweep(result),
         sections.tensors(more),
-        sections.fidelity(more),
         sections.memory(more),
         sections.thresholds(result),
         tag("footer", tag("p", text(f"dflash-convert {__version__}"), class_="soft")),

@@ -9,6 +9,7 @@ from dflash_convert.measure.speed import DISTURBED, FASTER, NO_GAIN, NOT_MEASURE
 from dflash_convert.report.charts import Bar, bars, columns
 from dflash_convert.report.extras import Extras
 from dflash_convert.report.markup import facts, number, percent, section, size, table, tag, text
+from dflash_convert.text import shorten
 from dflash_convert.validation.result import HEALTHY, FileFacts, PromptResult, ValidationResult
 from dflash_convert.validation.table import gain_lines, sweep_claim
 from dflash_convert.validation.verdict import texts
@@ -139,8 +140,7 @@ def _same(prompt: PromptResult) -> str | None:
 def _texts(prompts: Sequence[PromptResult]) -> str:
     parts = []
     for p in prompts:
-        cut = p.prompt if len(p.prompt) <= EXCERPT else p.prompt[:EXCERPT] + " …"
-        shown = tag("p", text("Prompt"), class_="soft") + tag("pre", text(cut))
+        shown = tag("p", text("Prompt"), class_="soft") + tag("pre", text(shorten(p.prompt, EXCERPT)))
         shown += tag("p", text("With the drafter"), class_="soft") + tag("pre", text(p.text))
         if p.divergence is not None:
             gap = "" if p.divergence.gap is None else f", {p.divergence.gap:.3f} nats apart"
@@ -232,45 +232,11 @@ def sweep(result: ValidationResult) -> str:
 def tensors(extras: Extras) -> str:
     if not extras.types:
         return ""
-    worst: dict[str, tuple[float | None, float]] = {}
-    for report in extras.verified.tensors if extras.verified else ():
-        lowest, rmse = worst.get(report.type, (None, 0.0))
-        if report.snr_db is not None:
-            lowest = report.snr_db if lowest is None else min(lowest, report.snr_db)
-        worst[report.type] = (lowest, max(rmse, report.rmse))
-    rows = []
-    for row in extras.types:
-        known = worst.get(row.type)
-        snr, error = (number(known[0], 1), f"{known[1]:.3g}") if known else (None, None)
-        bits = 8 * row.nbytes / row.elements
-        rows.append((row.type, row.count, size(row.nbytes), number(bits), snr, error))
+    rows = [(row.type, row.count, size(row.nbytes), number(8 * row.nbytes / row.elements)) for row in extras.types]
     items = [Bar(row.type, row.nbytes, size(row.nbytes)) for row in extras.types]
-    head = ("type", "tensors", "size", "bits per weight", "worst SNR, dB", "worst RMSE")
-    verified = ""
-    if extras.verified:
-        count = len(extras.verified.differences)
-        verified = f"Verified against its source: {extras.verified.keys_checked} keys, "
-        verified += f"{len(extras.verified.tensors)} tensors, {count or 'no'} difference{'s' * (count != 1)}."
-    parts = [tag("p", text(verified)) if verified else "", bars("Size by tensor type", items)]
-    return section("Tensors", *parts, table(head, rows, "Drafter's tensors by type", numbers=1))
-
-
-def fidelity(extras: Extras) -> str:
-    found = extras.verified.fidelity if extras.verified else None
-    if found is None:
-        return ""
-    head: tuple[str, ...] = ("file", "cosine", "worst cosine", "logit distance")
-    rows: list[tuple[object, ...]] = [
-        (row.label, f"{row.cosine:.6f}", f"{row.worst_cosine:.6f}", number(row.logit_distance, 4)) for row in found.rows
-    ]
-    caption = f"Forward pass of file and source over {found.blocks} blocks"
-    if found.source_acceptance is None:
-        caption += ", without the target: no drafts compared"
-    else:
-        head += ("same drafts", "expected loss")
-        drafts = [(percent(row.agreement), percent(row.expected_loss)) for row in found.rows]
-        rows = [(*row, *more) for row, more in zip(rows, drafts, strict=True)]
-    return section("Fidelity", table(head, rows, caption, numbers=1))
+    head = ("type", "tensors", "size", "bits per weight")
+    by_type = table(head, rows, "Drafter's tensors by type", numbers=1)
+    return section("Tensors", bars("Size by tensor type", items), by_type)
 
 
 def memory(extras: Extras) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dflash_convert.text import columns, shorten
 from dflash_convert.validation import gain
 from dflash_convert.validation.result import Figures, RunResult, Sweep, ValidationResult
 
@@ -56,7 +57,8 @@ def gain_lines(result: ValidationResult) -> list[str]:
 
 def prompt_table(result: ValidationResult) -> str:
     rows = [_row(p.name, p.figures) for p in result.prompts]
-    return table(HEAD, [*rows, _row("total", result.total)], rule_before_last=len(rows) > 1)
+    rule = [None] if len(rows) > 1 else []
+    return "\n".join(columns([HEAD, None, *rows, *rule, _row("total", result.total)], "<>"))
 
 
 def _identity(result: ValidationResult) -> str:
@@ -73,7 +75,7 @@ def _identity(result: ValidationResult) -> str:
 
 def _row(name: str, f: Figures) -> tuple[str, ...]:
     return (
-        name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 1] + "…",
+        shorten(name, NAME_WIDTH),
         f"{f.prompt_ms:,.0f}",
         f"{f.prompt_tokens:,}",
         f"{f.prompt_tokens_per_second:.2f}",
@@ -103,7 +105,7 @@ def _runs_table(runs: Sequence[RunResult]) -> str:
         counts = (f"{t.accepted:,}", f"{t.drafted:,}", f"{100 * t.acceptance:.2f} %", f"{t.mean_length:.2f}")
         speeds = (f"{t.tokens_per_second:.2f}", base)
         rows.append((label, str(run.n_max), thinking, f"{run.context:,}", *counts, *speeds, _same(t)))
-    return table(RUNS_HEAD, rows)
+    return "\n".join(columns([RUNS_HEAD, None, *rows], "<>"))
 
 
 def _sweep_text(result: ValidationResult) -> str:
@@ -131,18 +133,3 @@ def _reference_text(result: ValidationResult) -> str:
         f"reference {r.path} ({r.engine}): acceptance {100 * r.acceptance:.2f} % there, {here:.2f} % here, "
         f"{'text identical' if not r.differing else f'{len(r.differing)} texts differ'}"
     )
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], rule_before_last: bool = False) -> str:
-    """Columns aligned: the first to the left, the others to the right."""
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-
-    def line(cells: Sequence[str]) -> str:
-        first, *rest = zip(cells, widths, strict=True)
-        return "  ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in rest)]).rstrip()
-
-    rule = "  ".join("-" * width for width in widths)
-    lines = [line(head), rule, *(line(row) for row in rows)]
-    if rule_before_last:
-        lines.insert(-1, rule)
-    return "\n".join(lines)

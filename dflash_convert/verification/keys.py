@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from dflash_convert.container.reader import Gguf
 from dflash_convert.container.types import KV, ValueType
@@ -15,6 +14,8 @@ from dflash_convert.hashing import sha256_of
 from dflash_convert.notes import Note
 from dflash_convert.pairing.encoding import fault_of
 from dflash_convert.pairing.view import DrafterView
+from dflash_convert.plan import shown_value
+from dflash_convert.text import short
 from dflash_convert.vocab import load_vocabulary
 
 # keys that are derived from the target; without it they are not judged
@@ -106,9 +107,7 @@ def _compare_vocabulary(
         if not isinstance(found_pre, str):
             raise
         full, pre = keys(plain=False, pre=found_pre), found_pre
-        compared.notes.append(
-            Note("warning", f"tokenizer.ggml.pre {_short(pre)} was not checked: it is not recognised")
-        )
+        compared.notes.append(Note("warning", f"tokenizer.ggml.pre {short(pre)} was not checked: it is not recognised"))
     names = dict.fromkeys((*full, *(name for name in gguf.keys if name.startswith("tokenizer."))))
     wrong = [name for name in names if not _agrees(gguf.keys.get(name), full.get(name))]
     compared.checked += len(names)
@@ -138,7 +137,7 @@ def _difference(found: KV | None, expected: KV) -> str:
             return f"has {len(a)} items, expected {len(b)}"
         at = next((i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y), None)
         if at is not None:
-            return f"differs at {at}: {_short(a[at])}, expected {_short(b[at])}"
+            return f"differs at {at}: {short(a[at])}, expected {short(b[at])}"
     return f"is {shown(found)}, expected {shown(expected)}"
 
 
@@ -163,18 +162,7 @@ def shown(kv: KV | None) -> str:
     """A value fit for a message."""
     if kv is None:
         return "absent"
-    if kv.item is not None:
-        return str(list(kv.value)) if len(kv.value) <= 16 else f"{len(kv.value)} items"
-    return _short(kv.value)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "backslashreplace")
-    if isinstance(value, float):
-        return f"{value:g}"
-    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return str(shown_value(kv)) if kv.item is not None else short(kv.value)
 
 
 def compare_encoding(view: DrafterView, notes: list[Note]) -> list[str]:

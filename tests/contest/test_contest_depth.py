@@ -30,7 +30,6 @@ def test_the_published_line_has_its_optimum_where_it_was_found() -> None:
     found = depth.predict(CURVE, costs, 5.0, 15)
     assert 3 <= depth.best(found).n <= 7
     assert found[14].speedup < depth.best(found).speedup
-    assert depth.best(found).n in depth.regret(found, 0.03)
 
 
 def test_flat_costs_ask_for_the_whole_block() -> None:

@@ -7,6 +7,7 @@ is tested is the reading of the config's spelling, not the number.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,9 +36,7 @@ def write_headers(path: Path, shapes: Shapes) -> None:
     header: Config = {}
     at = 0
     for name, (dtype, shape) in shapes.items():
-        count = 1
-        for n in shape:
-            count *= n
+        count = math.prod(shape)
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + count * SIZE[dtype]]}
         at += count * SIZE[dtype]
     head = json.dumps(header).encode()

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from speculative_decoding import generate
 
 from dflash_convert.errors import PairingError, UsageError
-from dflash_convert.forward.generate import generate
 from dflash_convert.forward.load import DrafterSource, target_from_checkpoint, target_from_gguf
 from dflash_convert.forward.target import Target, generate_greedy
 

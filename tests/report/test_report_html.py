@@ -186,6 +186,7 @@ def test_types_and_memory_come_from_the_files(fixtures: Path, tmp_path: Path) ->
     extras = gather(real)
     assert [(row.type, row.count) for row in extras.types] == [("Q8_0", 22), ("F32", 14)]
     assert extras.memory is not None
+    assert extras.findings is not None
     # 3 layers x 4096 cells x 2 x 128 elements x 2 bytes
     assert extras.memory.drafter.kv == 3 * 4096 * 2 * 128 * 2
     assert "6.00" in texts(ET.fromstring(render(real)))
