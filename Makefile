@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= out
 
-.PHONY: demo test lint format faults limits fuzz audit hardware release clean
+.PHONY: demo test test-fast lint format faults limits fuzz audit hardware release clean
 
 $(BIN)/dflash-convert: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -23,8 +23,14 @@ demo: $(BIN)/dflash-convert
 	@echo "Both models of this pair are tiny: drafting shows its acceptance here, it does not pay on a CPU."
 	@echo "reports: $(abspath $(OUT))/demo/report-Q8_0.html $(abspath $(OUT))/demo/report-Q4_0.html"
 
+# a share of the tests for each core
+PYTEST := $(BIN)/python -m pytest -n $(or $(TEST_JOBS),$(shell nproc 2>/dev/null || echo 2)) --dist worksteal
+
 test: lint
-	$(BIN)/python -m pytest
+	$(PYTEST)
+
+test-fast: $(BIN)/dflash-convert
+	$(PYTEST) -m "not slow"
 
 lint: $(BIN)/dflash-convert
 	$(BIN)/ruff check .
@@ -46,10 +52,10 @@ limits: $(BIN)/dflash-convert
 
 fuzz: $(BIN)/dflash-convert
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris
-	$(BIN)/python fuzz/seeds.py $(OUT)/fuzz/seeds
+	PYTHONPATH=fixtures $(BIN)/python fuzz/seeds.py $(OUT)/fuzz/seeds
 	for name in gguf safetensors config tokenizer torchfile; do \
 		mkdir -p $(OUT)/fuzz/$$name; \
-		$(BIN)/python fuzz/harness.py fuzz_$$name -runs=$(FUZZ_RUNS) -timeout=10 -rss_limit_mb=1000 -max_len=4096 \
+		PYTHONPATH=fixtures $(BIN)/python fuzz/harness.py fuzz_$$name -runs=$(FUZZ_RUNS) -timeout=10 -rss_limit_mb=1000 -max_len=4096 \
 			-len_control=0 -dict=fuzz/json.dict -print_final_stats=1 -artifact_prefix=$(OUT)/fuzz/find-$$name- \
 			$(OUT)/fuzz/$$name fuzz/corpus/$$name $(OUT)/fuzz/seeds/$$name || exit $$?; \
 	done

@@ -1,4 +1,7 @@
-"""What the harnesses share: a scratch directory in memory, and the rule that only the project's errors may escape."""
+"""What the harnesses share: a scratch directory in memory, and the rule that only the project's errors may escape.
+
+Builders of files come from ``fixtures/``, which ``make fuzz`` puts on PYTHONPATH.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = ROOT / "fixtures" / "tiny-js"
-sys.path.insert(0, str(ROOT))
-sys.path.insert(0, str(ROOT / "fixtures"))
 
 
 def scratch() -> Path:
@@ -56,5 +57,4 @@ def main(module: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parent))
     main(sys.argv.pop(1))

@@ -1,4 +1,4 @@
-"""Write the seeds of every harness from the fixtures: ``python fuzz/seeds.py OUT``."""
+"""Write the seeds of every harness from the fixtures: ``PYTHONPATH=fixtures python fuzz/seeds.py OUT``."""
 
 from __future__ import annotations
 
@@ -7,30 +7,25 @@ import struct
 import sys
 from pathlib import Path
 
+import make_checkpoints
+import malformed_gguf
+import malformed_safetensors
 from fuzz_tokenizer import NAMES
 from harness import FIXTURES, ROOT
 
-sys.path.insert(0, str(ROOT / "tests" / "container"))
-sys.path.insert(0, str(ROOT / "tests" / "checkpoint"))
 LARGEST = 20_000  # bytes; longer seeds only slow the fuzzer down
 
 
 def gguf() -> dict[str, bytes]:
-    from test_container_hostile import MALFORMED
-
-    seeds = {name: data for name, (data, _) in MALFORMED.items()}
+    seeds = {name: data for name, (data, _) in malformed_gguf.MALFORMED.items()}
     return seeds | {"target": (FIXTURES / "target-bf16.gguf").read_bytes()[:LARGEST]}
 
 
 def safetensors() -> dict[str, bytes]:
-    from test_checkpoint_hostile import MALFORMED
-
-    return {name: data for name, (data, _) in MALFORMED.items() if len(data) < LARGEST}
+    return {name: data for name, (data, _) in malformed_safetensors.MALFORMED.items() if len(data) < LARGEST}
 
 
 def config() -> dict[str, bytes]:
-    import make_checkpoints
-
     seeds = {f"changes {n}": bytes([1 + n % 3, n, n, n * 7 % 256, 3, n, n * 5 % 256, 2]) for n in range(60)}
     for n, make in enumerate(make_checkpoints.CASES.values()):
         seeds[f"raw {n}"] = bytes([0, n]) + json.dumps(make().config).encode()

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+# Two runs of the tests share two cores: threads that spin for each other (OpenMP's in the engine, OpenBLAS's in numpy)
+# cost more there than they bring.  Set before numpy is imported; children inherit it.
+for _name in ("OMP_THREAD_LIMIT", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = ROOT / "fixtures"
+COUNTED = "counted: "
 
 
 os.environ["DFLASH_TOKENIZER_CACHE"] = "off"  # for the programs that tests start, too
@@ -43,3 +50,19 @@ def unprivileged() -> Callable[[], None]:
             assert libc.prctl(drop, override, 0, 0, 0) == 0
 
     return lower
+
+
+@pytest.fixture
+def count(record_property: Callable[[str, object], None]) -> Callable[[str, int], None]:
+    """count("conversions killed", 7): the sums of a run are shown at its end, so that it tells how much it tried."""
+    return lambda what, number: record_property(COUNTED + what, number)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    sums: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("passed", []):
+        for name, value in report.user_properties:
+            if name.startswith(COUNTED):
+                sums[name.removeprefix(COUNTED)] += value
+    for what, number in sums.items():
+        terminalreporter.write_line(f"{number:,} {what}")

@@ -117,7 +117,6 @@ def in_use(path: str) -> bool:
 def environment(directory: Path) -> dict[str, str]:
     """That of a program which is to run on such a system; its ``sitecustomize`` is written to ``directory``."""
     directory.mkdir(exist_ok=True)
-    text = f"import sys; sys.path.append({str(Path(__file__).parent)!r})\n"
-    text += "from portable_system import *; take_away(ForEver())\n"
+    text = "from portable_system import *; take_away(ForEver())\n"
     (directory / "sitecustomize.py").write_text(text, "utf-8")
-    return {**os.environ, "PYTHONPATH": str(directory)}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(directory), str(Path(__file__).parent)])}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_hub import FakeHub
 
 from dflash_convert import errors
 from dflash_convert.cli import main
@@ -228,11 +229,6 @@ SECRET = "hf_" + "ThisIsNotARealToken0123456789abcd"
 @pytest.mark.parametrize("verbosity", [[], ["-vv"]], ids=["plain", "vv"])
 def test_the_token_is_never_shown(verbosity: list[str], fixtures: Path, tmp_path: Path) -> None:
     """A refusing Hub, with the token in the environment: not in messages, tracebacks, logs or files."""
-    sys.path.insert(0, str(Path(__file__).parent / "hub"))
-    try:
-        from fake_hub import FakeHub
-    finally:
-        sys.path.pop(0)
     target = fixtures / "tiny-js" / "target"
     with FakeHub() as hub:
         hub.add("owner/gated", {"config.json": b"{}"}, gate=403)

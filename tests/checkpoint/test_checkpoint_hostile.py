@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from checkpoint_files import CONFIG, directory, entry, safetensors
+from malformed_safetensors import EIGHT, MALFORMED, ONE, POINTER
 
 from dflash_convert.checkpoint import (
     DTYPE_BYTES,
@@ -22,78 +23,6 @@ from dflash_convert.checkpoint import (
 )
 from dflash_convert.errors import CheckpointError, ConfigError
 from dflash_convert.jsonfile import MAX_JSON, read_json
-
-EIGHT = bytes(8)
-ONE = {"a": entry([2], 0, 8)}
-POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22e\nsize 12345\n"
-
-# defect -> (file, words of the message that name it)
-MALFORMED: dict[str, tuple[bytes, str]] = {
-    "empty file": (b"", r"not a safetensors file \(0 bytes\)"),
-    "seven bytes": (bytes(7), r"not a safetensors file \(7 bytes\)"),
-    "a Git LFS pointer": (POINTER, "not a safetensors file"),
-    "header length 0": (safetensors(b""), "not valid JSON"),
-    "header length 2^63": (safetensors(ONE, EIGHT, 1 << 63), "header length 9223372036854775808 in a file of"),
-    "header length 2^64-1": (safetensors(ONE, EIGHT, 2**64 - 1), "header length 18446744073709551615"),
-    "header one byte longer than the file": (safetensors(b"{}", b"", 3), "header length 3 in a file of 10 bytes"),
-    "header length short by one": (safetensors(ONE, EIGHT, len(json.dumps(ONE)) - 1), "not valid JSON"),
-    "header that is a list": (safetensors(b"[]"), "a JSON object was expected, found list"),
-    "header that is not UTF-8": (safetensors(b'{"\xff": 1}'), "not UTF-8 text"),
-    "header in UTF-16": (safetensors('{"a": 1}'.encode("utf-16")), "not UTF-8 text"),
-    "nested 100,000 deep": (safetensors(b'{"a":' * 100_000), "nested too deeply"),
-    "lists 100,000 deep": (safetensors(b'{"a":' + b"[" * 100_000), "nested too deeply"),
-    "NaN": (safetensors(b'{"a": NaN}'), "NaN is not a number that JSON allows"),
-    "Infinity": (safetensors(b'{"a": -Infinity}'), "-Infinity is not a number"),
-    "the same name twice": (safetensors(b'{"a": {}, "a": {}}'), "key 'a' occurs twice"),
-    "the same tensor twice": (
-        safetensors(b'{"a": %b, "a": %b}' % ((json.dumps(ONE["a"]).encode(),) * 2), EIGHT),
-        "key 'a' occurs twice",  # the library takes this one
-    ),
-    "a name that breaks the line": (safetensors({"a\nb\x1b[2J": entry([2], 8, 0)}, EIGHT), r"tensor `a\\nb\\x1b"),
-    "a name of 2 MB": (safetensors({"n" * 2_000_000: entry([2], 8, 0)}, EIGHT), "invalid offset for tensor `n+…"),
-    "a dtype of the format that is not read": (safetensors({"a": entry([2], 0, 1, "F4")}, b"0"), "unknown dtype 'F4'"),
-    "the same field twice": (safetensors(b'{"a": {"dtype": "F32", "dtype": "F16"}}'), "key 'dtype' occurs twice"),
-    "five million items": (safetensors(b"{" + b'"":[],' * 2_500_000), "more than 4,000,000 items"),
-    "a number of 5,000 digits": (safetensors(b'{"a": ' + b"9" * 5000 + b"}"), "not valid JSON"),
-    "entry that is a list": (safetensors({"a": []}), "tensor 'a' has unknown dtype"),
-    "no dtype": (safetensors({"a": {"shape": [2], "data_offsets": [0, 8]}}, EIGHT), "has unknown dtype None"),
-    "unknown dtype": (safetensors({"a": entry([2], 0, 8, "F31")}, EIGHT), "has unknown dtype 'F31'"),
-    "dtype in small letters": (safetensors({"a": entry([2], 0, 8, "f32")}, EIGHT), "has unknown dtype 'f32'"),
-    "dtype that is a list": (safetensors({"a": {**ONE["a"], "dtype": ["F32"]}}, EIGHT), r"unknown dtype \['F32'\]"),
-    "no shape": (safetensors({"a": {"dtype": "F32", "data_offsets": [0, 8]}}, EIGHT), "missing field `shape`"),
-    "negative dimension": (safetensors({"a": entry([-2, -1], 0, 8)}, EIGHT), "integer `-2`, expected usize"),
-    "fractional dimension": (safetensors({"a": entry([2.0], 0, 8)}, EIGHT), "floating point `2.0`, expected usize"),  # type: ignore[list-item]
-    "dimension true": (safetensors({"a": entry([2, True], 0, 8)}, EIGHT), "boolean `true`, expected usize"),
-    "dimension 2^62": (safetensors({"a": entry([1 << 62], 0, 8)}, EIGHT), "overflow computing buffer size"),
-    "product that wraps": (safetensors({"a": entry([1 << 33, 1 << 31], 0, 0)}), "overflow computing buffer size"),
-    "nine dimensions": (safetensors({"a": entry([1] * 8 + [2], 0, 8)}, EIGHT), r"has shape \[1, 1"),
-    "shape x dtype too small": (safetensors({"a": entry([1], 0, 8)}, EIGHT), "invalid shape, data type, or offset"),
-    "shape x dtype too large": (safetensors({"a": entry([3], 0, 8)}, EIGHT), "invalid shape, data type, or offset"),
-    "no offsets": (safetensors({"a": {"dtype": "F32", "shape": [2]}}, EIGHT), "missing field `data_offsets`"),
-    "empty offsets": (safetensors({"a": {**ONE["a"], "data_offsets": []}}, EIGHT), "expected a tuple of size 2"),
-    "three offsets": (
-        safetensors({"a": {**ONE["a"], "data_offsets": [0, 8, 8]}}, EIGHT),
-        "expected 2 elements in sequence",
-    ),
-    "negative offset": (safetensors({"a": entry([2], -8, 0)}, EIGHT), "integer `-8`, expected usize"),
-    "end before begin": (safetensors({"a": entry([2], 8, 0)}, EIGHT), "invalid offset for tensor `a`"),
-    "end past the file": (
-        safetensors({"a": entry([2], 0, 8)}, bytes(7)),
-        "its 7 bytes of data are not as many",
-    ),
-    "offset 2^61": (safetensors({"a": entry([2], 1 << 61, (1 << 61) + 8)}, EIGHT), "invalid offset for tensor `a`"),
-    "hole at the start": (safetensors({"a": entry([2], 8, 16)}, bytes(16)), "invalid offset for tensor `a`"),
-    "hole between": (safetensors({**ONE, "b": entry([2], 12, 20)}, bytes(20)), "invalid offset for tensor `b`"),
-    "overlap": (safetensors({**ONE, "b": entry([2], 4, 12)}, bytes(12)), "invalid offset for tensor `b`"),
-    "two tensors in one place": (
-        safetensors({**ONE, "b": entry([2], 0, 8)}, EIGHT),
-        "invalid offset for tensor",
-    ),
-    "bytes that nobody owns": (safetensors(ONE, bytes(9)), "its 9 bytes of data are not as many"),
-    "data without tensors": (safetensors({}, EIGHT), "its 8 bytes of data are not as many"),
-    "metadata that is a list": (safetensors({"__metadata__": [], **ONE}, EIGHT), "expected a map"),
-    "metadata with a number": (safetensors({"__metadata__": {"a": 1}, **ONE}, EIGHT), "integer `1`, expected a string"),
-}
 
 
 def measured(path: Path, words: str, kind: type[Exception], call: Any) -> Exception:

@@ -1,13 +1,10 @@
-"""Where the generators are found, and the fixtures' types."""
+"""The fixtures' types."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fixtures"))
 
 from make_checkpoints import Case
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from fault_points import COUNTS
 
 from dflash_convert.cli import main
 from dflash_convert.container.reader import open_gguf
@@ -98,9 +97,3 @@ def old_dialect(converted: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
             out.write_at(out.offset(names.get(name, name)), source.data(name).tobytes())
         out.commit()
     return path
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The loops' counts, so that a run shows how much it tried."""
-    for what, count in COUNTS.items():
-        terminalreporter.write_line(f"faults: {count:,} {what}")

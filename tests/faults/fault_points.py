@@ -7,7 +7,6 @@ import fcntl
 import io
 import mmap
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,7 +30,6 @@ POINTS = (
     (io, "open"),
     (mmap, "mmap"),
 )
-COUNTS: Counter[str] = Counter()  # what the loops did, shown at the end of a run
 CODES = (errno.ENOSPC, errno.EIO, errno.EINTR)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_points import CODES, COUNTS, Plan, failing, short_transfers, without_nameless_files
+from fault_points import CODES, Plan, failing, short_transfers, without_nameless_files
 
 from dflash_convert.output import LOCK
 
@@ -42,7 +42,7 @@ def label(case: tuple[bool, bool, int]) -> str:
 
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_every_call_fails_in_turn(
-    case: tuple[bool, bool, int], job: Any, run: Callable[..., Any], tmp_path: Path
+    case: tuple[bool, bool, int], job: Any, run: Callable[..., Any], tmp_path: Path, count: Callable[[str, int], None]
 ) -> None:
     old, named, code = case
     expected = complete(run, job, tmp_path)
@@ -75,7 +75,7 @@ def test_every_call_fails_in_turn(
     assert points & {"link", "replace"} == {"replace"} if old and named else {"link", "replace"} if old else {"link"}
     assert number > 45
     assert failed > 0.9 * number
-    COUNTS["calls to the file system failed in turn"] += number
+    count("calls to the file system failed in turn", number)
 
 
 def check(ended: Any, plan: Plan, left: list[str]) -> None:

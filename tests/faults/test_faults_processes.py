@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fault_points import COUNTS
 from portable_system import environment
 
 KILLS = int(os.environ.get("DFLASH_KILLS", "10"))
@@ -114,7 +113,11 @@ def nobody_left(directory: Path, patience: float = 10) -> bool:
 
 @pytest.mark.parametrize("portable", [False, True], ids=["Linux", "Windows"])
 def test_kill_at_random_moments(
-    portable: bool, command: list[str], expected: tuple[str, float], tmp_path_factory: pytest.TempPathFactory
+    portable: bool,
+    command: list[str],
+    expected: tuple[str, float],
+    tmp_path_factory: pytest.TempPathFactory,
+    count: Callable[[str, int], None],
 ) -> None:
     """kill -9: the output is absent, the old file or a complete new one, and no worker outlives its parent."""
     tmp_path = tmp_path_factory.mktemp("outputs")
@@ -154,7 +157,9 @@ def test_kill_at_random_moments(
     subprocess.run([*command, str(output), "--force"], check=True, stdout=subprocess.DEVNULL, env=env)
     assert names(tmp_path) == ["x.gguf"]  # the next run sweeps what a kill between link and rename leaves
     assert sha256(output) == digest
-    COUNTS[f"conversions killed, {finished} finished before, {stray} hidden files left and swept"] += killed
+    count("conversions killed", killed)
+    count("conversions finished before the kill", finished)
+    count("hidden files left and swept", stray)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 import shutil
 import struct
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import make_checkpoints as mk
 import numpy as np
 import pytest
 
@@ -21,8 +21,6 @@ from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import TensorType
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "fixtures"))
-import make_checkpoints as mk  # noqa: E402
 
 Convert = Callable[..., tuple[int, str, Gguf | None]]
 EMPTY: dict[str, Any] = {}

@@ -5,15 +5,17 @@ from __future__ import annotations
 import importlib
 import json
 import struct
-import sys
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness import guarded
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+
+from dflash_convert.errors import ContainerError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CORPUS = ROOT / "fuzz" / "corpus"
@@ -26,14 +28,7 @@ Reader = Callable[[bytes], None]
 @lru_cache
 def reader(name: str) -> Reader:
     """One harness's reader: lets the project's own errors pass and raises everything else."""
-    before = list(sys.path)
-    sys.path[:0] = [str(ROOT / "fuzz"), str(ROOT / "fixtures")]
-    try:
-        harness = importlib.import_module("harness")
-        guarded: Reader = harness.guarded(importlib.import_module(f"fuzz_{name}").reader())
-    finally:
-        sys.path[:] = before
-    return guarded
+    return guarded(importlib.import_module(f"fuzz_{name}").reader())
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -49,12 +44,6 @@ def test_corpus(name: str) -> None:
 
 def test_the_harness_notices() -> None:
     """An error that is not the project's escapes, as does a message of two lines."""
-    sys.path.insert(0, str(ROOT / "fuzz"))
-    try:
-        guarded = importlib.import_module("harness").guarded
-    finally:
-        sys.path.pop(0)
-    from dflash_convert.errors import ContainerError
 
     def raises(error: Exception) -> Callable[[bytes], None]:
         def read(_: bytes) -> None:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import make_checkpoints as mk
 import numpy as np
 import pytest
 from click.testing import CliRunner
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fixtures"))
-
-import make_checkpoints as mk
 from make_target import write_target
 
 from dflash_convert.cli.migrate import command

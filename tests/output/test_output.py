@@ -221,7 +221,6 @@ def test_an_error_between_the_two_renames_brings_the_old_directory_back(
 
 PROGRAM = """
 import os, sys
-sys.path[:0] = [{tests!r}]
 from pathlib import Path
 import test_output as t
 
@@ -248,13 +247,12 @@ t.WRITERS[sys.argv[1]](Path(sys.argv[2]), "new", True)
 
 @contextmanager
 def program_on(portable: bool, site: Path) -> Iterator[Callable[..., int]]:
-    text = PROGRAM.format(tests=str(Path(__file__).parent))
     env = environment(site) if portable else dict(os.environ)
-    root = str(Path(__file__).parent.parent)
-    env["PYTHONPATH"] = os.pathsep.join([*env.get("PYTHONPATH", "").split(os.pathsep), root])
+    tests = map(str, (Path(__file__).parent, Path(__file__).parent.parent))
+    env["PYTHONPATH"] = os.pathsep.join([*filter(None, [env.get("PYTHONPATH")]), *tests])
 
     def run(*args: object) -> int:
-        return subprocess.run([sys.executable, "-c", text, *map(str, args)], env=env, check=False).returncode
+        return subprocess.run([sys.executable, "-c", PROGRAM, *map(str, args)], env=env, check=False).returncode
 
     yield run
 
