@@ -154,12 +154,12 @@ def test_missing_program() -> None:
 
 
 def alive(pid: int) -> bool:
+    state = Path(f"/proc/{pid}/stat")
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
+    except ProcessLookupError:  # also while the file is read
         return False
-    state = Path(f"/proc/{pid}/stat")
-    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def gone(pid: int, seconds: float = 8.0) -> bool:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from make_checkpoints import CASES
+from make_target import write_target
 from pair_cases import write_fixture_cases
 
 from dflash_convert import llama
@@ -23,10 +25,6 @@ from dflash_convert.validation import options as validation
 from dflash_convert.validation import run
 from dflash_convert.validation.result import ENGINE_FAILURE, ValidationResult
 from dflash_convert.verification.tensors import verify
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fixtures"))
-from make_checkpoints import CASES
-from make_target import write_target
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = ROOT / "tests" / "engine" / "fake_llama_server.py"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from family_mutations import AbsentError, mutations
+from pair_cases import write_fixture_cases
 from verify_files import rewrite
 
 from dflash_convert.container.reader import open_gguf
@@ -23,9 +24,6 @@ from dflash_convert.pairing.targets import target_directory
 from dflash_convert.pairing.view import TargetView
 from dflash_convert.target import Target
 from dflash_convert.verification.tensors import verify
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pairing"))
-from pair_cases import write_fixture_cases
 
 # values of weights, and keys that any plausible value fits
 COMMON = {

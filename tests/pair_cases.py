@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,6 @@ from dflash_convert.convert import Conversion
 from dflash_convert.encode.transforms import RowSource
 from dflash_convert.hparams import Config, architectures
 from dflash_convert.vocab import Vocabulary
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fixtures"))
 
 Cases = Mapping[str, Path]  # name -> a directory with drafter/ and target/
 
