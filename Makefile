@@ -1,11 +1,25 @@
-# make demo: set up, convert the bundled pair and run it.   make test: set up and pass every check.
-# make release: a checked package of any pair; the variables are described there.
+define HELP
+make demo       set up, convert the bundled pair and run it
+make release    a checked package of any pair; its variables are described in this file
+make test       set up and pass every check, as CI does
+make test-fast  the quick tests alone, on every core
+make lint       ruff and mypy              make format  mend what ruff can
+make faults     every file-system call failed in turn, 200 kills
+make limits     memory of every type       make fuzz    fuzzing
+make audit      known vulnerabilities      make clean   remove what was made
+make hardware LLAMA_SERVER=PATH            the pairs in a llama-server of yours
+endef
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= out
 
-.PHONY: demo test test-fast lint format faults limits fuzz audit hardware release clean
+export HELP
+
+help:
+	@echo "$$HELP"
+
+.PHONY: help demo test test-fast lint format faults limits fuzz audit hardware release clean
 
 $(BIN)/dflash-convert: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -23,14 +37,12 @@ demo: $(BIN)/dflash-convert
 	@echo "Both models of this pair are tiny: drafting shows its acceptance here, it does not pay on a CPU."
 	@echo "reports: $(abspath $(OUT))/demo/report-Q8_0.html $(abspath $(OUT))/demo/report-Q4_0.html"
 
-# a share of the tests for each core
-PYTEST := $(BIN)/python -m pytest -n $(or $(TEST_JOBS),$(shell nproc 2>/dev/null || echo 2)) --dist worksteal
-
 test: lint
-	$(PYTEST)
+	$(BIN)/python -m pytest
 
+# unit and small integration tests, a share for each core
 test-fast: $(BIN)/dflash-convert
-	$(PYTEST) -m "not slow"
+	$(BIN)/python -m pytest -n $(or $(TEST_JOBS),$(shell nproc 2>/dev/null || echo 2)) --dist worksteal -m "not slow"
 
 lint: $(BIN)/dflash-convert
 	$(BIN)/ruff check .

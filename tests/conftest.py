@@ -23,6 +23,26 @@ COUNTED = "counted: "
 os.environ["DFLASH_TOKENIZER_CACHE"] = "off"  # for the programs that tests start, too
 
 
+# what takes more than some seconds: whole engines, every call failed in turn, every pair, children without number
+SLOW = (
+    *("tests/faults", "tests/hostile", "tests/hub", "tests/forward", "tests/validate", "tests/release", "tests/output"),
+    *("tests/parity", "tests/engine", "tests/test_limits.py", "tests/head/test_head_runs.py", "tests/convert"),
+    *(
+        "tests/contest/test_contest_machines.py",
+        "tests/contest/test_contest_commands.py",
+        "tests/report/test_report_br",
+    ),
+    *("tests/pairing/test_every", "tests/verify/test_family_mutations.py", "tests/families/test_families_run.py"),
+    *("tests/families/test_adding", "tests/vocab/test_vocab_fuzz.py", "tests/vocab/test_vocab_parity.py"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker("slow")
+
+
 @pytest.fixture(scope="session")
 def fixtures() -> Path:
     return FIXTURES
