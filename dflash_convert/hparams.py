@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from dflash_convert.errors import ConfigError
 from dflash_convert.llama_tables import MAX_LAYERS
-from dflash_convert.text import short
+from dflash_convert.text import shorten
 
 T = TypeVar("T")
 U32_MAX = (1 << 32) - 1
@@ -34,7 +34,7 @@ class Config:
         self.nested: dict[str, Any] = nested or {}
 
     def fail(self, name: str, value: Any, wanted: str) -> ConfigError:
-        return ConfigError(f"{self.file}: {name} is {short(value)}, expected {wanted}")
+        return ConfigError(f"{self.file}: {name} is {shorten(repr(value))}, expected {wanted}")
 
     def missing(self, *names: str, tip: str | None = None) -> ConfigError:
         return ConfigError(f"{self.file}: {' or '.join(names)} is missing", tip=tip)
