@@ -41,8 +41,9 @@ def read_pair(drafter: Path, target: Path) -> Pair:
     for path in (drafter, target):
         if path.is_dir():
             raise InputError(f"{path} is a directory, and validate runs GGUF files", tip=DIRECTORY)
-    draft, main = open_gguf(drafter), read_target(target)
+    draft = open_gguf(drafter)
     variant = drafting_method(draft, drafter)
+    main = read_target(target)
     own = keys_of(draft).under(draft.architecture)
     block = own.integer("block_size", low=1)
     cap = None if block is None else max(variant.max_drafts(block, own.boolean("sample_from_anchor")), 1)
