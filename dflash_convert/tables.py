@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from dflash_convert.checkpoint import SourceTensor
 
+EMBEDDINGS, HEAD = "token_embd.weight", "output.weight"  # GGUF's names
 # plain, and inside the wrappers of multimodal models as transformers has named them
 PREFIXES = ("model.", "model.language_model.", "language_model.model.", "language_model.", "")
 

@@ -16,10 +16,12 @@ from dflash_convert.container.types import KV, TensorType, array_length, f32, st
 from dflash_convert.drafter import TensorPlan
 from dflash_convert.errors import FamilyError, InputError, PairingError, UsageError
 from dflash_convert.forks.dialects import refuse_fork
-from dflash_convert.head.matrix import HEAD, TABLE, Matrices, digest
+from dflash_convert.head.matrix import Matrices, digest
 from dflash_convert.plan import FilePlan, unquantized_type
 from dflash_convert.quantize import tensor_plan
 from dflash_convert.reduced import map_fault
+from dflash_convert.tables import EMBEDDINGS as TABLE
+from dflash_convert.tables import HEAD
 
 if TYPE_CHECKING:
     from dflash_convert.head.ranking import Coverage, Ranking

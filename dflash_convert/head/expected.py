@@ -10,8 +10,10 @@ from dflash_convert.container.reader import Gguf
 from dflash_convert.drafter import Description, TensorPlan
 from dflash_convert.errors import CheckpointError
 from dflash_convert.head.build import MAP, MARKOV, PREFIX, current_map, selected
-from dflash_convert.head.matrix import HEAD, TABLE, target_matrices
+from dflash_convert.head.matrix import target_matrices
 from dflash_convert.notes import Note
+from dflash_convert.tables import EMBEDDINGS as TABLE
+from dflash_convert.tables import HEAD
 
 
 def has_head(gguf: Gguf) -> bool:

@@ -9,11 +9,11 @@ from pathlib import Path
 from dflash_convert.checkpoint import Reader, SourceTensor, open_checkpoint
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.errors import CheckpointError, ContainerError, InputError
-from dflash_convert.tables import find_table
+from dflash_convert.tables import EMBEDDINGS as TABLE
+from dflash_convert.tables import HEAD, find_table
 from dflash_convert.validation.pair import target_shards
 
 BLOCK = 1 << 22
-HEAD, TABLE = "output.weight", "token_embd.weight"
 CHECKPOINT_NAMES = {HEAD: "lm_head.weight", TABLE: "embed_tokens.weight"}
 
 

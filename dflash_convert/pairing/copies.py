@@ -15,12 +15,12 @@ import numpy as np
 
 from dflash_convert.pairing.finding import Finding, Severity
 from dflash_convert.pairing.view import DrafterView, TargetView
+from dflash_convert.tables import EMBEDDINGS, HEAD
 from dflash_convert.vocab.types import TokenType
 
 if TYPE_CHECKING:
     from dflash_convert.pairing.weights import Rows
 
-EMBEDDINGS, HEAD = "token_embd.weight", "output.weight"
 SAMPLE = 256  # rows that are read of either table
 FEWEST = 16  # rows below which nothing is said
 ALIKE = 0.9  # mean cosine of a copy: a Q2_K table still has 0.95 with its source, an untrained one 0.0

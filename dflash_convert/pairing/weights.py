@@ -15,10 +15,9 @@ from dflash_convert.container.reader import Gguf
 from dflash_convert.drafter import TensorPlan
 from dflash_convert.encode.transforms import RowSource, float32, row_count
 from dflash_convert.errors import CheckpointError, ConfigError
-from dflash_convert.tables import find_table
+from dflash_convert.tables import EMBEDDINGS, HEAD, find_table
 
 Rows = NDArray[np.float32]
-EMBEDDINGS, HEAD = "token_embd.weight", "output.weight"  # GGUF's names
 DTYPES = ("BF16", "F16", "F32", "F64")
 
 
