@@ -31,8 +31,6 @@ class CompareGiven(ContestGiven):
 @click.option("--rounds", type=click.IntRange(3, 20), default=3, show_default=True, help="Rounds of every candidate.")
 @click.option("--parallel", metavar="N,N…", help="Also so many requests at a time.")
 @click.option("--context", metavar="N,N…", help="Also at so many tokens of context, for example 1k,8k.")
-@click.option("--preset", type=FILE, metavar="FILE", help="Write the winner as a preset.ini.")
-@click.option("--force", is_flag=True, help="Replace an existing preset.")
 @json_option
 @verbosity_options
 @takes(CompareGiven)
@@ -44,20 +42,10 @@ def command(given: CompareGiven) -> None:
     an interrupted comparison goes on where it stopped.
     """
     from dflash_convert.contest import preset, report
-    from dflash_convert.contest.candidates import distinct
     from dflash_convert.contest.judge import rule
-    from dflash_convert.contest.prepare import prepare
     from dflash_convert.contest.trial import run
-    from dflash_convert.output import check_output_path, write_text
 
-    if not given.candidates:
-        raise UsageError("compare needs a candidate", tip="dflash-convert compare TARGET.gguf DRAFTER.gguf ngram-mod")
-    if given.preset:
-        check_output_path(given.preset, force=given.force)
-    made = prepare(given.options())
-    for name, reason in made.refused.items():
-        given.say(f"not run: {name}: {reason}")
-    candidates = distinct(made.candidates)
+    made, candidates = given.prepared("dflash-convert compare TARGET.gguf DRAFTER.gguf ngram-mod")
     rulings: list[Ruling] = []
     kinds: list[Ruling] = []
     for work in _works(made, given):
@@ -66,8 +54,7 @@ def command(given: CompareGiven) -> None:
         if len(rulings) == 1 and len(set(work.kinds)) > 1:
             kinds = [rule(kind, candidates, book, work, kind) for kind in dict.fromkeys(work.kinds)]
     winner = rulings[0].winner.candidate
-    if given.preset:
-        write_text(given.preset, preset.text(given.target, winner), force=given.force)
+    given.write_preset(winner)
     if given.as_json:
         document = report.compare_json(rulings, kinds, made.refused, made.engines.info.name)
         click.echo(json.dumps(document, indent=1, ensure_ascii=False))

@@ -13,7 +13,8 @@ from dflash_convert.cli.common import Given
 from dflash_convert.errors import UsageError
 
 if TYPE_CHECKING:
-    from dflash_convert.contest.prepare import Options
+    from dflash_convert.contest.candidates import Candidate
+    from dflash_convert.contest.prepare import Contest, Options
 
 FILE = click.Path(path_type=Path)
 
@@ -75,9 +76,39 @@ class ContestGiven(Given):
             fresh=self.fresh,
         )
 
+    def prepared(self, example: str) -> tuple[Contest, tuple[Candidate, ...]]:
+        """The contest and its candidates, no drafter first; what takes no part is told. ``example``: a whole call."""
+        from dflash_convert.contest import preset
+        from dflash_convert.contest.candidates import distinct
+        from dflash_convert.contest.prepare import prepare
+        from dflash_convert.output import check_output_path
+
+        if not self.candidates:
+            command = example.split()[1]
+            raise UsageError(f"{command} needs a {'drafter' if command == 'tune' else 'candidate'}", tip=example)
+        if self.preset:
+            check_output_path(self.preset, force=self.force)
+        made = prepare(self.options())
+        for name, reason in made.refused.items():
+            self.say(f"not run: {name}: {reason}")
+        candidates = distinct(made.candidates)
+        for each in candidates if self.preset else ():
+            preset.text(self.target, each)  # a name that no preset can hold is told before hours of runs
+        return made, candidates
+
+    def write_preset(self, winner: Candidate) -> None:
+        """``--preset``, when it was given."""
+        from dflash_convert.contest import preset
+        from dflash_convert.output import write_text
+
+        if self.preset:
+            write_text(self.preset, preset.text(self.target, winner), force=self.force)
+
 
 def contest_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
+        click.option("--force", is_flag=True, help="Replace an existing preset."),
+        click.option("--preset", type=FILE, metavar="FILE", help="Write the winner's settings as a preset.ini."),
         click.option("--fresh", is_flag=True, help="Run everything anew and keep nothing."),
         click.option("--keep", type=FILE, metavar="DIR", help="Where finished runs are kept. [the user's cache]"),
         click.option("-t", "--threads", type=click.IntRange(1), metavar="N", help="CPU threads of the engine."),

@@ -26,8 +26,6 @@ class TuneGiven(ContestGiven):
 @contest_options
 @click.option("--rounds", type=click.IntRange(3, 20), default=3, show_default=True, help="Rounds of the final.")
 @click.option("--time", "limit", metavar="10m", help="Start no new trial after half of this; the final always runs.")
-@click.option("--preset", type=FILE, metavar="FILE", help="Write the best settings as a preset.ini.")
-@click.option("--force", is_flag=True, help="Replace an existing preset.")
 @json_option
 @verbosity_options
 @takes(TuneGiven)
@@ -38,20 +36,11 @@ def command(given: TuneGiven) -> None:
     draft length follows. The best few are run and confirmed in a final of several rounds against no drafter.
     """
     from dflash_convert.contest import preset, report
-    from dflash_convert.contest.candidates import distinct
     from dflash_convert.contest.engines import main_work
-    from dflash_convert.contest.prepare import prepare
     from dflash_convert.contest.tune import tune
-    from dflash_convert.output import check_output_path, write_text
 
-    if not given.candidates:
-        raise UsageError("tune needs a drafter", tip="dflash-convert tune TARGET.gguf DRAFTER.gguf")
-    if given.preset:
-        check_output_path(given.preset, force=given.force)
-    made = prepare(given.options())
-    for name, reason in made.refused.items():
-        given.say(f"not run: {name}: {reason}")
-    drafters = distinct(made.candidates)[1:]
+    made, candidates = given.prepared("dflash-convert tune TARGET.gguf DRAFTER.gguf")
+    drafters = candidates[1:]
     without = [each.name for each in drafters if each.drafter is None]
     if without:
         raise UsageError(f"{without[0]} has no settings to tune", tip="compare runs it beside a drafter")
@@ -65,8 +54,7 @@ def command(given: TuneGiven) -> None:
         _seconds(given.limit),
         given.rounds,
     )
-    if given.preset:
-        write_text(given.preset, preset.text(given.target, found.best), force=given.force)
+    given.write_preset(found.best)
     if given.as_json:
         click.echo(json.dumps(report.tune_json(found, made.engines.info.name), indent=1, ensure_ascii=False))
         return

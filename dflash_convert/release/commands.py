@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from dflash_convert.engine.preset import preset_ini
 from dflash_convert.errors import UsageError
 
 HUB_GGUF = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", re.ASCII)
@@ -53,25 +54,13 @@ def preset_text(name: str, target: TargetGguf, drafters: list[str], spec_type: s
     """``preset.ini`` for ``llama-server --models-preset``: one section a drafter; paths are relative to the
     server's working directory, as llama.cpp reads them (tools/server/README.md).
     """
-    lines = [
-        "; Start in this directory: llama-server --models-preset preset.ini",
-        "version = 1",
-        "",
-        "[*]",
-        "flash-attn = on",
-    ]
+    sections = {}
     for drafter in drafters:
-        section = name if len(drafters) == 1 else f"{name}-{_encoding(drafter)}"
-        lines += ["", f"[{section}]"]
-        lines += [f"{'hf-repo' if target.on_hub else 'model'} = {target.name}"]
-        lines += [f"spec-draft-model = {drafter}", f"spec-type = {spec_type}"]
-        if n_max:
-            lines.append(f"spec-draft-n-max = {n_max}")
-    for text in (name, target.name, *drafters):
-        # the reader (common/preset.cpp) ends a value at a comment sign and a section at a bracket
-        if set(text) & set(";#[]\\"):
-            raise UsageError(f"{text!r} cannot stand in a preset: llama.cpp ends values at ; and #", tip="rename it")
-    return "\n".join(lines) + "\n"
+        rows = [("hf-repo" if target.on_hub else "model", target.name)]
+        rows += [("spec-draft-model", drafter), ("spec-type", spec_type)]
+        rows += [("spec-draft-n-max", str(n_max))] if n_max else []
+        sections[name if len(drafters) == 1 else f"{name}-{_encoding(drafter)}"] = rows
+    return preset_ini(sections, "Start in this directory: llama-server --models-preset preset.ini")
 
 
 def _encoding(drafter: str) -> str:
