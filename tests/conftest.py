@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ for _name in ("OMP_THREAD_LIMIT", "OPENBLAS_NUM_THREADS"):
 
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = ROOT / "fixtures"
+FAKE_SERVER = ROOT / "tests" / "engine" / "fake_llama_server.py"
 COUNTED = "counted: "
 
 
@@ -46,6 +48,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def fixtures() -> Path:
     return FIXTURES
+
+
+@pytest.fixture
+def fake_server(tmp_path: Path) -> Callable[[str], Path]:
+    """fake_server('oom') -> an executable that behaves like a llama-server in that mode."""
+
+    def make(mode: str) -> Path:
+        path = tmp_path / f"llama-server-{mode}"
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{FAKE_SERVER}" {mode} "$@"\n')
+        path.chmod(0o755)
+        return path
+
+    return make
 
 
 @pytest.fixture(scope="session")

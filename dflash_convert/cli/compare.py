@@ -23,6 +23,12 @@ class CompareGiven(ContestGiven):
     parallel: str | None
     context: str | None
 
+    @property
+    def users(self) -> int:
+        from dflash_convert.contest.prepare import sizes
+
+        return max(sizes(self.parallel, "--parallel"), default=1)
+
 
 @click.command("compare")
 @click.argument("target", type=FILE, metavar="TARGET.gguf")
@@ -45,7 +51,8 @@ def command(given: CompareGiven) -> None:
     from dflash_convert.contest.judge import rule
     from dflash_convert.contest.trial import run
 
-    made, candidates = given.prepared("dflash-convert compare TARGET.gguf DRAFTER.gguf ngram-mod")
+    made = given.prepared("dflash-convert compare TARGET.gguf DRAFTER.gguf ngram-mod")
+    candidates = made.candidates
     rulings: list[Ruling] = []
     kinds: list[Ruling] = []
     for work in _works(made, given):
@@ -56,10 +63,11 @@ def command(given: CompareGiven) -> None:
     winner = rulings[0].winner.candidate
     given.write_preset(winner)
     if given.as_json:
-        document = report.compare_json(rulings, kinds, made.refused, made.engines.info.name)
+        document = report.compare_json(rulings, kinds, made)
         click.echo(json.dumps(document, indent=1, ensure_ascii=False))
         return
     echo("\n\n".join(map(report.table, rulings)))
+    echo("\n" + report.memory(rulings, made))
     echo("\n" + "\n".join(report.advice(each) for each in (*rulings, *kinds)))
     given.say(f"\nrun it:  {preset.command(given.target, winner)}")
 

@@ -36,6 +36,7 @@ class ContestGiven(Given):
     threads: int | None
     keep: Path | None
     fresh: bool
+    budget: str | None
     rounds: int
     preset: Path | None
     force: bool
@@ -52,9 +53,15 @@ class ContestGiven(Given):
     def _arguments(self) -> int:
         return next((i for i, word in enumerate(self.words) if word.startswith("-")), len(self.words))
 
+    @property
+    def users(self) -> int:
+        """The most requests at a time, for which memory is planned."""
+        return 1
+
     def options(self) -> Options:
         """``--prompts`` and ``--set`` exclude each other."""
         from dflash_convert.contest.prepare import Options
+        from dflash_convert.memory.fit import parse_size
         from dflash_convert.validation.prompts import SETS
 
         if self.prompts and self.sets:
@@ -74,12 +81,13 @@ class ContestGiven(Given):
             extra_args=self.engine_args,
             keep=self.keep,
             fresh=self.fresh,
+            budget=None if self.budget is None else parse_size(self.budget, "--budget"),
+            parallel=self.users,
         )
 
-    def prepared(self, example: str) -> tuple[Contest, tuple[Candidate, ...]]:
-        """The contest and its candidates, no drafter first; what takes no part is told. ``example``: a whole call."""
+    def prepared(self, example: str) -> Contest:
+        """What takes part; what does not is told with the reason. ``example``: a whole call."""
         from dflash_convert.contest import preset
-        from dflash_convert.contest.candidates import distinct
         from dflash_convert.contest.prepare import prepare
         from dflash_convert.output import check_output_path
 
@@ -91,10 +99,9 @@ class ContestGiven(Given):
         made = prepare(self.options())
         for name, reason in made.refused.items():
             self.say(f"not run: {name}: {reason}")
-        candidates = distinct(made.candidates)
-        for each in candidates if self.preset else ():
+        for each in made.candidates if self.preset else ():
             preset.text(self.target, each)  # a name that no preset can hold is told before hours of runs
-        return made, candidates
+        return made
 
     def write_preset(self, winner: Candidate) -> None:
         """``--preset``, when it was given."""
@@ -109,6 +116,7 @@ def contest_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--force", is_flag=True, help="Replace an existing preset."),
         click.option("--preset", type=FILE, metavar="FILE", help="Write the winner's settings as a preset.ini."),
+        click.option("--budget", metavar="12GiB", help="Leave out what needs more memory by plan."),
         click.option("--fresh", is_flag=True, help="Run everything anew and keep nothing."),
         click.option("--keep", type=FILE, metavar="DIR", help="Where finished runs are kept. [the user's cache]"),
         click.option("-t", "--threads", type=click.IntRange(1), metavar="N", help="CPU threads of the engine."),

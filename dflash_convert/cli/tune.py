@@ -39,8 +39,8 @@ def command(given: TuneGiven) -> None:
     from dflash_convert.contest.engines import main_work
     from dflash_convert.contest.tune import tune
 
-    made, candidates = given.prepared("dflash-convert tune TARGET.gguf DRAFTER.gguf")
-    drafters = candidates[1:]
+    made = given.prepared("dflash-convert tune TARGET.gguf DRAFTER.gguf")
+    drafters = made.candidates[1:]
     without = [each.name for each in drafters if each.drafter is None]
     if without:
         raise UsageError(f"{without[0]} has no settings to tune", tip="compare runs it beside a drafter")
@@ -56,9 +56,10 @@ def command(given: TuneGiven) -> None:
     )
     given.write_preset(found.best)
     if given.as_json:
-        click.echo(json.dumps(report.tune_json(found, made.engines.info.name), indent=1, ensure_ascii=False))
+        click.echo(json.dumps(report.tune_json(found, made), indent=1, ensure_ascii=False))
         return
     echo(report.tune_text(found))
+    echo("\n" + report.memory([found.ruling], made))
     given.say(f"\nrun it:  {preset.command(given.target, found.best)}")
 
 

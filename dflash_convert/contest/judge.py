@@ -14,7 +14,8 @@ from dflash_convert.measure.speed import FASTER, SLOWER, Pass, Speed, compare
 @dataclass(frozen=True)
 class Standing:
     """One candidate on one kind of work. ``speed`` is against no drafter (None for that one itself);
-    ``tokens_per_second`` the median of the rounds. ``best``: none is faster beyond noise."""
+    ``tokens_per_second`` the median of the rounds, ``taken_mib`` what the engine said of its memory. ``best``: none is
+    faster beyond noise."""
 
     candidate: Candidate
     speed: Speed | None
@@ -24,6 +25,7 @@ class Standing:
     length: float | None
     curve: tuple[float, ...]
     first_ms: float
+    taken_mib: float | None = None
     best: bool = False
 
 
@@ -48,7 +50,9 @@ def rule(label: str, candidates: Sequence[Candidate], book: Book, work: Work, ki
     found = []
     for side, candidate in enumerate(candidates):
         traces = [book.traces(side)[i] for i in only]
-        found.append(_standing(candidate, passes[0], passes[side], traces, side))
+        found.append(
+            replace(_standing(candidate, passes[0], passes[side], traces, side), taken_mib=book.taken_mib(side))
+        )
     best = _best(passes, found)
     standings = tuple(_marked(each, side in best) for side, each in enumerate(found))
     winner = min((standings[side] for side in best), key=_simplicity)

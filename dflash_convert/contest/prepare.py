@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from dflash_convert.contest.candidates import Candidate, parse
+from dflash_convert.contest import budget
+from dflash_convert.contest.candidates import NOTHING, Candidate, distinct, parse
 from dflash_convert.contest.engines import LlamaCpp, machine
 from dflash_convert.contest.trial import Store
 from dflash_convert.engine import find
@@ -41,11 +42,14 @@ class Options:
     extra_args: tuple[str, ...] = ()
     keep: Path | None = None
     fresh: bool = False
+    budget: int | None = None
+    parallel: int = 1
 
 
 @dataclass(frozen=True)
 class Contest:
-    """``refused``: candidates that do not fit the target, by name, with the reason."""
+    """``candidates``: no drafter first. ``refused``: those that fit neither target nor budget, by name, with the
+    reason. ``needs``: memory by name, with ``slots`` requests at a time."""
 
     candidates: tuple[Candidate, ...]
     refused: dict[str, str]
@@ -53,16 +57,27 @@ class Contest:
     chats: bool
     engines: LlamaCpp
     store: Store
+    needs: dict[str, budget.Need]
+    slots: int = 1
+
+    @property
+    def context(self) -> int:
+        """Tokens of each slot."""
+        return self.engines.launch.ctx_size
 
 
 def prepare(options: Options) -> Contest:
-    """Nothing is run but the engine's own question for its version. PairingError when no candidate fits."""
+    """Nothing is run but the engine's own question for its version. PairingError when no candidate fits the target,
+    UsageError when none fits the budget."""
     chosen = [parse(text) for text in options.candidates]
     target = read_target(options.target)
     fitting, refused = _fitting(chosen, options.target)
     if refused and not fitting:
         name, reason = next(iter(refused.items()))
         raise PairingError(f"{name} does not fit {options.target.name}: {reason}", tip="dflash-convert check names all")
+    candidates = distinct(fitting)
+    needs, large = _within(candidates, options)
+    candidates = tuple(each for each in candidates if each.name not in large)
     items = prompts.read(options.prompts, options.n_predict) if options.prompts else None
     items = items or prompts.bundled(options.sets, options.n_predict)
     launch = Launch(
@@ -75,11 +90,23 @@ def prepare(options: Options) -> Contest:
         extra_args=options.extra_args,
     )
     engine = find.choose(options.llama_server, launch)
-    for candidate in fitting:
+    for candidate in candidates[1:]:
         find.require(engine, candidate.spec_type)
     store = Store(None if options.fresh else _directory(options), _identity(options, launch, engine.name))
     chats = isinstance(target.get("tokenizer.chat_template"), str) and any(item.prompt is None for item in items)
-    return Contest(tuple(fitting), refused, tuple(items), chats, LlamaCpp(engine, launch), store)
+    engines, reasons = LlamaCpp(engine, launch), refused | large
+    return Contest(candidates, reasons, tuple(items), chats, engines, store, needs, options.parallel)
+
+
+def _within(candidates: Sequence[Candidate], options: Options) -> tuple[dict[str, budget.Need], dict[str, str]]:
+    """What all need, and the reasons of those that need too much."""
+    request = budget.request_of(options.context, options.parallel, options.extra_args)
+    needs = budget.needs(candidates, options.target, request, options.budget)
+    large = budget.over(needs, options.budget, request.slots)
+    if NOTHING.name in large or (large and len(large) == len(candidates) - 1):
+        name, reason = next(iter(large.items()))
+        raise UsageError(f"nothing is left to run: {name} {reason}", tip="lower --ctx-size or --parallel")
+    return needs, large
 
 
 def _fitting(chosen: Sequence[Candidate], target: Path) -> tuple[list[Candidate], dict[str, str]]:

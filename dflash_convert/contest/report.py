@@ -8,6 +8,7 @@ from typing import Any
 from dflash_convert.contest.candidates import Candidate
 from dflash_convert.contest.depth import Prediction
 from dflash_convert.contest.judge import Ruling, Standing
+from dflash_convert.contest.prepare import Contest
 from dflash_convert.contest.tune import Tuned
 from dflash_convert.measure.speed import NO_GAIN
 
@@ -25,10 +26,10 @@ def table(ruling: Ruling) -> str:
     return "\n".join(row.rstrip() for row in rows)
 
 
-def _name(candidate: Candidate) -> str:
+def _name(candidate: Candidate, width: int = 26) -> str:
     text = candidate.name + (f" n{candidate.n_max}" if candidate.drafter else "")
     text += f" p{candidate.p_min:g}" if candidate.p_min else ""
-    return text if len(text) <= 26 else f"{text[:12]}…{text[-13:]}"
+    return text if len(text) <= width else f"{text[: width - 14]}…{text[-13:]}"
 
 
 def _figures(each: Standing) -> str:
@@ -54,6 +55,39 @@ def advice(ruling: Ruling) -> str:
     others = [each.candidate.name for each in best if each is not winner]
     equal = f"; equal within noise: {', '.join(others)}" if others else ""
     return f"{ruling.label}: {winner.candidate.name}{settings}, {gain} the speed without a drafter{equal}."
+
+
+def memory(rulings: Sequence[Ruling], made: Contest) -> str:
+    """What every candidate needs by plan, beside what the engine's log told in any load."""
+    loads = "" if made.slots == 1 else f", {made.slots} requests at a time"
+    rows = [
+        f"memory in MiB, {made.context} tokens of context{loads}",
+        f"  {'':<36} {'planned':>10} {'by the log':>10} {'largest context':>16}",
+    ]
+    for each in made.candidates:
+        told = _taken(rulings, each)
+        shown = "not told" if told is None else f"{told:,.1f}"
+        need = made.needs[each.name]
+        most = "" if need.largest is None else str(need.largest // made.slots)
+        rows.append(f"  {_name(each, 36):<36} {need.mib:>10,.1f} {shown:>10} {most:>16}".rstrip())
+    return "\n".join(rows)
+
+
+def _taken(rulings: Sequence[Ruling], candidate: Candidate) -> float | None:
+    standings = [each for ruling in rulings for each in ruling.standings if each.candidate.name == candidate.name]
+    return max((each.taken_mib for each in standings if each.taken_mib is not None), default=None)
+
+
+def memory_json(rulings: Sequence[Ruling], made: Contest) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": each.name,
+            "planned_mib": round(made.needs[each.name].mib, 2),
+            "logged_mib": _rounded(_taken(rulings, each)),
+            "largest_context": None if (most := made.needs[each.name].largest) is None else most // made.slots,
+        }
+        for each in made.candidates
+    ]
 
 
 def standing_json(each: Standing) -> dict[str, Any]:
@@ -96,16 +130,15 @@ def ruling_json(ruling: Ruling) -> dict[str, Any]:
     }
 
 
-def compare_json(
-    rulings: Sequence[Ruling], kinds: Sequence[Ruling], refused: dict[str, str], engine: str
-) -> dict[str, Any]:
+def compare_json(rulings: Sequence[Ruling], kinds: Sequence[Ruling], made: Contest) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "kind": "comparison",
-        "engine": engine,
+        "engine": made.engines.info.name,
         "work": [ruling_json(each) for each in rulings],
         "by_kind": [ruling_json(each) for each in kinds],
-        "refused": [{"name": name, "reason": reason} for name, reason in refused.items()],
+        "memory": memory_json(rulings, made),
+        "refused": [{"name": name, "reason": reason} for name, reason in made.refused.items()],
     }
 
 
@@ -149,11 +182,11 @@ def _near(found: Tuned, speedup: float) -> bool:
     return speedup >= 0.95 * max(m.speedup for m in found.measured)
 
 
-def tune_json(found: Tuned, engine: str) -> dict[str, Any]:
+def tune_json(found: Tuned, made: Contest) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "kind": "tuning",
-        "engine": engine,
+        "engine": made.engines.info.name,
         "complete": found.complete,
         "starts": found.starts,
         "exhaustive_starts": found.exhaustive,
@@ -161,6 +194,8 @@ def tune_json(found: Tuned, engine: str) -> dict[str, Any]:
         "best": candidate_json(found.best),
         "final": ruling_json(found.ruling),
         "verdict": verdict(found),
+        "memory": memory_json([found.ruling], made),
+        "refused": [{"name": name, "reason": reason} for name, reason in made.refused.items()],
         "measured": [
             {
                 **candidate_json(m.candidate),

@@ -25,6 +25,9 @@ class Answers(Protocol):
     def complete(self, request: Request) -> Trace:
         """One request, run to its end."""
 
+    def taken_mib(self) -> float | None:
+        """The memory that the engine says it took, MiB; None when it does not say."""
+
 
 class Engines(Protocol):
     """Starts engines, one at a time."""
@@ -47,35 +50,46 @@ class Work:
     parallel: int = 1
 
 
+@dataclass(frozen=True)
+class Done:
+    """One pass of one candidate: a trace a request, milliseconds of every group of parallel requests (none when one
+    request runs at a time), its place in time, and the MiB that the engine said it took."""
+
+    traces: tuple[Trace, ...]
+    wall: tuple[float, ...]
+    at: int
+    taken_mib: float | None = None
+
+
 @dataclass
 class Book:
-    """Every pass of every side so far: ``passes[side][round][i]`` is the trace of request i (None before it ran);
-    ``wall_ms`` the same for groups of parallel requests."""
+    """Every pass of every side so far: ``passes[side][round]``."""
 
-    passes: dict[int, dict[int, list[Trace]]] = field(default_factory=dict)
-    wall: dict[int, dict[int, list[float]]] = field(default_factory=dict)
-    order: dict[int, dict[int, int]] = field(default_factory=dict)
+    passes: dict[int, dict[int, Done]] = field(default_factory=dict)
     starts: int = 0
 
-    def traces(self, side: int) -> list[Trace]:
+    def traces(self, side: int) -> tuple[Trace, ...]:
         """The first round's."""
-        return self.passes[side][min(self.passes[side])]
+        return self.passes[side][min(self.passes[side])].traces
+
+    def taken_mib(self, side: int) -> float | None:
+        """The most that any pass was told of."""
+        told = [done.taken_mib for done in self.passes[side].values() if done.taken_mib is not None]
+        return max(told, default=None)
 
     def timed(self, side: int, parallel: int = 1, only: Sequence[int] | None = None) -> list[Pass]:
         """Passes in the order of the rounds, of the requests ``only`` (None: all)."""
         found = []
-        for number in sorted(self.passes[side]):
-            traces = self.passes[side][number]
+        for _, done in sorted(self.passes[side].items()):
+            traces = done.traces
             if parallel > 1:
                 groups = [traces[i : i + parallel] for i in range(0, len(traces), parallel)]
-                samples = [
-                    Sample(sum(t.generated for t in group), ms)
-                    for group, ms in zip(groups, self.wall[side][number], strict=True)
-                ]
+                timed = zip(groups, done.wall, strict=True)
+                samples = [Sample(sum(t.generated for t in group), ms) for group, ms in timed]
             else:
                 chosen = range(len(traces)) if only is None else only
                 samples = [Sample(traces[i].generated, traces[i].generation_ms) for i in chosen]
-            found.append(Pass(self.order[side][number], tuple(samples)))
+            found.append(Pass(done.at, tuple(samples)))
         return found
 
 
@@ -98,26 +112,20 @@ class Store:
         key = sha256(json.dumps([self.identity, settings, requests], sort_keys=True).encode()).hexdigest()
         return self.directory / f"{key[:32]}.json"
 
-    def read(self, candidate: Candidate, work: Work, number: int) -> tuple[list[Trace], list[float], int] | None:
+    def read(self, candidate: Candidate, work: Work, number: int) -> Done | None:
         path = self.path(candidate, work, number)
         try:
-            data = json.loads(path.read_text(encoding="utf-8")) if path else None
-            if data is None:
-                return None
-            return [build(Trace, each) for each in data["traces"]], [float(ms) for ms in data["wall"]], int(data["at"])
+            return build(Done, json.loads(path.read_text(encoding="utf-8"))) if path else None
         except (OSError, ValueError, KeyError, TypeError):
             return None  # not there, or not whole: it is measured again
 
-    def write(
-        self, candidate: Candidate, work: Work, number: int, traces: Sequence[Trace], wall: Sequence[float], at: int
-    ) -> None:
+    def write(self, candidate: Candidate, work: Work, number: int, done: Done) -> None:
         from dflash_convert.output import write_text
 
         path = self.path(candidate, work, number)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            data = {"traces": [asdict(trace) for trace in traces], "wall": list(wall), "at": at}
-            write_text(path, json.dumps(data), force=True)
+            write_text(path, json.dumps(asdict(done)), force=True)
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -152,32 +160,30 @@ def _stint(
         if kept is None:
             missing.append(number)
         else:
-            _note(book, stint.side, number, *kept)
+            _note(book, stint.side, number, kept)
     if not missing:
         return
     say(f"{candidate.name}{', ' * bool(candidate.settings)}{candidate.settings}: {work.label}, round {missing[0] + 1}")
     book.starts += 1
     with engines.start(candidate, work.parallel) as answers:
         for number in missing:
-            traces, wall = _answers(engines, answers, work)
-            at = sum(len(rounds) for rounds in book.order.values())
-            store.write(candidate, work, number, traces, wall, at)
-            _note(book, stint.side, number, traces, wall, at)
+            at = sum(len(rounds) for rounds in book.passes.values())
+            done = _answers(engines, answers, work, at)
+            store.write(candidate, work, number, done)
+            _note(book, stint.side, number, done)
 
 
-def _answers(engines: Engines, answers: Answers, work: Work) -> tuple[list[Trace], list[float]]:
+def _answers(engines: Engines, answers: Answers, work: Work, at: int) -> Done:
     if work.parallel == 1:
-        return [answers.complete(request) for request in work.requests], []
+        return Done(tuple(answers.complete(request) for request in work.requests), (), at, answers.taken_mib())
     traces: list[Trace] = []
     wall: list[float] = []
-    for at in range(0, len(work.requests), work.parallel):
-        found, ms = engines.together(answers, work.requests[at : at + work.parallel])
+    for first in range(0, len(work.requests), work.parallel):
+        found, ms = engines.together(answers, work.requests[first : first + work.parallel])
         traces += found
         wall.append(ms)
-    return traces, wall
+    return Done(tuple(traces), tuple(wall), at, answers.taken_mib())
 
 
-def _note(book: Book, side: int, number: int, traces: list[Trace], wall: list[float], at: int) -> None:
-    book.passes.setdefault(side, {})[number] = traces
-    book.wall.setdefault(side, {})[number] = wall
-    book.order.setdefault(side, {})[number] = at
+def _note(book: Book, side: int, number: int, done: Done) -> None:
+    book.passes.setdefault(side, {})[number] = done

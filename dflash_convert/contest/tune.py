@@ -185,7 +185,7 @@ class _Search:
         speedup = self._target_ms * length / step_ms if step_ms else 0.0
         self.measured.append(Measured(candidate, length, step_ms, speedup))
 
-    def _run(self, candidate: Candidate) -> list[Trace]:
+    def _run(self, candidate: Candidate) -> tuple[Trace, ...]:
         book = run(self.engines, (candidate,), self.work, 1, self.store, self.say)
         self.starts += book.starts
         return book.traces(0)

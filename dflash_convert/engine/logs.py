@@ -29,6 +29,8 @@ DRAFTS = re.compile(r"statistics +\S+ *#calls\(b,g,a\) *= *\d+ +\d+ +(?P<accepts
 DRAFTING = re.compile(r"dur\(b,g,a\) *= *[\d.]+ *, *(?P<ms>[\d.]+) *, *[\d.]+ *ms")
 FINISHED = re.compile(r"stop processing")
 IDLE = re.compile(r"all slots are idle")  # the last line of a request, where a build writes it
+BUFFER = re.compile(r"(?P<place>\S+) +(?P<kind>model|KV|RS|output|compute) buffer size = *(?P<mib>[\d.]+) MiB")
+CONTEXT = "llama_context: constructing"  # before the buffers of a context; compute buffers are reserved repeatedly
 BUILD = re.compile(r"print_info: (?P<build>build[^\n]*)|^build: (?P<old>[^\n]*)", re.MULTILINE)
 
 RATE_DIGITS = 0.0005  # rates are printed with three decimals
@@ -90,3 +92,20 @@ def build_of(log: str) -> str:
     """The build line an engine prints when it starts; empty when it prints none."""
     match = BUILD.search(log)
     return (match["build"] or match["old"]).strip() if match else ""
+
+
+def memory_of(log: str) -> float | None:
+    """MiB of all buffers that an engine says it took: weights, caches, outputs, and of each context the largest
+    compute buffer in every place; None for a log without them."""
+    total, found = 0.0, False
+    for part in log.split(CONTEXT):
+        compute: dict[str, float] = {}
+        for match in BUFFER.finditer(part):
+            found = True
+            size = float(match["mib"])
+            if match["kind"] == "compute":
+                compute[match["place"]] = max(compute.get(match["place"], 0.0), size)
+            else:
+                total += size
+        total += sum(compute.values())
+    return total if found else None

@@ -94,6 +94,10 @@ class Session:
     def log(self) -> str:
         return self._process.log()
 
+    def taken_mib(self) -> float | None:
+        """The memory that it says it took, MiB."""
+        return logs.memory_of(self._process.log())
+
     def build(self) -> str:
         return logs.build_of(self._process.log()) or self.info.build
 

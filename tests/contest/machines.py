@@ -74,6 +74,9 @@ class _Engine:
     pace: float
     luck: random.Random
 
+    def taken_mib(self) -> float | None:
+        return None
+
     def complete(self, request: Request) -> Trace:
         text = random.Random(f"{self.machine.seed} {request.prompt}")  # the same answer for every candidate
         hard = text.uniform(0.9, 1.05)

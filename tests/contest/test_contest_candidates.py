@@ -6,21 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dflash_convert import convert
 from dflash_convert.contest.candidates import NOTHING, distinct, parse
 from dflash_convert.errors import UsageError
-from dflash_convert.target import Target
-
-
-@pytest.fixture(scope="module")
-def drafter(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pair = fixtures / "tiny-js"
-    conversion = convert.prepare(
-        convert.Source(pair / "drafter"), Target.read(pair / "target"), convert.Options(("q8_0",))
-    )
-    place = tmp_path_factory.mktemp("candidates") / "dflash-tiny-js-Q8_0.gguf"
-    convert.write(conversion, [place], threads=1)
-    return place
 
 
 def test_a_drafter_takes_its_block_up_to_seven(drafter: Path) -> None:

@@ -81,6 +81,10 @@ class Server:
     def load(self) -> None:
         log("build: 4242 (abc1234) with a compiler for a machine")
         log(f"srv    load_model: loading model '{self.options['-m']}'")
+        log("load_tensors:        CUDA0 model buffer size =    30.00 MiB")
+        log("llama_context: constructing llama_context")
+        log("llama_kv_cache:      CUDA0 KV buffer size =    10.00 MiB")
+        log("sched_reserve:      CUDA0 compute buffer size =     5.00 MiB")
         if not self.drafter:
             return
         if self.mode == "unknown-type":

@@ -62,3 +62,21 @@ def test_build_line() -> None:
     assert logs.build_of(log) == "build 7 (abc) with GNU 12 for Linux"
     assert logs.build_of("build: 4242 (abc1234) with a compiler") == "4242 (abc1234) with a compiler"
     assert logs.build_of("nothing") == ""
+
+
+def test_memory_is_all_buffers_and_the_largest_compute_buffer_of_each_context() -> None:
+    """A context's compute buffer is reserved again when drafting begins; that is no second one."""
+    log = """
+load_tensors:   CPU_Mapped model buffer size =     3.07 MiB
+llama_context: constructing llama_context
+llama_kv_cache:        CPU KV buffer size =    12.00 MiB
+sched_reserve:        CPU compute buffer size =     7.52 MiB
+sched_reserve:      CUDA0 compute buffer size =     1.00 MiB
+load_tensors:   CPU_Mapped model buffer size =     0.80 MiB
+llama_context: constructing llama_context
+llama_kv_cache:        CPU KV buffer size =     6.00 MiB
+sched_reserve:        CPU compute buffer size =     7.01 MiB
+sched_reserve:        CPU compute buffer size =     7.77 MiB
+"""
+    assert logs.memory_of(log) == pytest.approx(3.07 + 12 + 7.52 + 1 + 0.8 + 6 + 7.77)
+    assert logs.memory_of("load_tensors: done") is None

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FAKE = ROOT / "tests" / "engine" / "fake_llama_server.py"
 
 
 class Ran(NamedTuple):
@@ -50,16 +49,3 @@ def drafters(fixtures: Path, tmp_path_factory: pytest.TempPathFactory, cli: Call
     paths = dict(zip(types, map(Path, ran.out.split()), strict=True))
     assert all(path.is_file() for path in paths.values())
     return paths
-
-
-@pytest.fixture
-def fake_server(tmp_path: Path) -> Callable[[str], Path]:
-    """fake_server('oom') -> an executable that behaves like a llama-server in that mode."""
-
-    def make(mode: str) -> Path:
-        path = tmp_path / f"llama-server-{mode}"
-        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{FAKE}" {mode} "$@"\n')
-        path.chmod(0o755)
-        return path
-
-    return make

@@ -1,0 +1,44 @@
+"""The memory plan turned round: what fits into so many bytes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from dflash_convert.errors import UsageError
+from dflash_convert.memory.plan import CELL_PAD, MAX_CONTEXT, Model, Request, plan_memory
+
+UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+NO_DRAFTER = Model((), window=0, hidden=0, feed_forward=0, vocab=0, context_length=0, weights=0)
+
+
+def parse_size(text: str, option: str) -> int:
+    """Bytes of ``12GiB``, ``800MiB`` or ``12GB``; UsageError for anything else."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?) ?([KMGT]i?B)", text)
+    if match is None or match[2] not in UNITS or not float(match[1]):
+        raise UsageError(f"{option} {text} is no amount of memory", tip="for example 12GiB, 800MiB or 12GB")
+    return round(float(match[1]) * UNITS[match[2]])
+
+
+def needed(drafter: Model | None, target: Model, request: Request) -> int:
+    """Bytes of the whole plan; ``drafter`` None is the target alone. UsageError as :func:`plan_memory`."""
+    if drafter is None:
+        alone = plan_memory(NO_DRAFTER, target, replace(request, n_max=1)).target
+        return alone.total if alone else 0
+    plan = plan_memory(drafter, target, request)
+    return plan.drafter.total + (plan.target.total if plan.target else 0)
+
+
+def largest_context(drafter: Model | None, target: Model, request: Request, budget: int) -> int:
+    """The most tokens of context, all slots together, whose plan fits into ``budget`` bytes: a multiple of llama.cpp's
+    padding, at most what the target was trained for in every slot; 0 when nothing fits."""
+    share = request.slots if request.parallel is not None else 1
+    step = CELL_PAD * share
+    low, high = 0, max((target.context_length or MAX_CONTEXT // share) // CELL_PAD, 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if needed(drafter, target, replace(request, ctx_size=middle * step)) <= budget:
+            low = middle
+        else:
+            high = middle - 1
+    return low * step

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from dflash_convert import convert
+from dflash_convert.cli import main
+from dflash_convert.target import Target
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGET = ROOT / "fixtures" / "tiny-js" / "target-bf16.gguf"
+
+
+class Ran(NamedTuple):
+    """One call of the command line in this process."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        assert self.code == 0, self.err
+        data: dict[str, Any] = json.loads(self.out)
+        return data
+
+
+@pytest.fixture(scope="session")
+def drafter(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trained drafter of fixtures/tiny-js as Q8_0."""
+    pair = fixtures / "tiny-js"
+    made = convert.prepare(convert.Source(pair / "drafter"), Target.read(pair / "target"), convert.Options(("q8_0",)))
+    place = tmp_path_factory.mktemp("contest") / "dflash-tiny-js-Q8_0.gguf"
+    convert.write(made, [place], threads=1)
+    return place
+
+
+@pytest.fixture
+def played(
+    drafter: Path, tmp_path: Path, fake_server: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Ran]:
+    """played('compare', 'ngram-simple', …) runs target and drafter in an engine that plays; ``mode`` as the fake's,
+    ``lines`` are the prompts."""
+    two = ['{"prompt": "one", "n_predict": 8}', '{"prompt": "two", "n_predict": 8}']
+
+    def run(command: str, *args: object, mode: str = "normal", lines: list[str] = two) -> Ran:
+        prompts = tmp_path / "prompts.jsonl"
+        prompts.write_text("\n".join(lines) + "\n")
+        first = [command, TARGET, drafter]
+        options = ["--prompts", prompts, "--fresh", "--llama-server", fake_server(mode)]
+        words = list(map(str, args))
+        behind = words.index("--") if "--" in words else len(words)
+        call = [*first, *words[:behind], *options, *words[behind:]]
+        try:
+            main(list(map(str, call)))
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return Ran(code, out, err)
+
+    return run

@@ -1,0 +1,53 @@
+"""A budget in an engine that plays: what is over it is listed and not run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dflash_convert.contest import budget
+from dflash_convert.memory.plan import MIB
+
+Played = Callable[..., Any]
+
+
+def test_the_plan_stands_beside_what_the_log_says(played: Played) -> None:
+    ran = played("compare", "ngram-simple", "--json", "--budget", "1GiB")
+    found = ran.json
+    rows = found["memory"]
+    assert [row["logged_mib"] for row in rows] == [45, 45, 45]
+    alone, pair, ngram = (row["planned_mib"] for row in rows)
+    assert alone == ngram < pair
+    assert {row["largest_context"] for row in rows} == {4096}, "as the target was trained"
+    assert found["refused"] == []
+
+
+def test_what_is_over_the_budget_is_listed_and_not_run(played: Played) -> None:
+    ran = played("compare", "ngram-simple", "--json", "--budget", "30MiB")
+    found = ran.json
+    assert [each["name"] for each in found["work"][0]["candidates"]] == ["no drafter", "ngram-simple"]
+    (refused,) = found["refused"]
+    assert refused["name"] == "dflash-tiny-js-Q8_0"
+    assert "MiB of the budget's 30; it fits up to a context of " in refused["reason"]
+    assert "dflash-tiny-js-Q8_0, n-max" not in ran.err
+
+
+@pytest.mark.parametrize(("size", "words"), [("1MiB", "nothing is left to run: no drafter needs"), ("9", "--budget 9")])
+def test_budgets_that_nothing_meets(played: Played, size: str, words: str) -> None:
+    ran = played("compare", "ngram-simple", "--json", "--budget", size)
+    assert ran.code == 2
+    assert words in ran.err
+
+
+def test_the_servers_own_arguments_count() -> None:
+    made = budget.request_of(
+        4096, 2, ("-ctk", "q8_0", "--spec-draft-type-v", "q4_0", "-ub", "256", "--mlock", "-b", "x")
+    )
+    assert (made.ctx_size, made.parallel, made.micro_batch, made.batch) == (8192, 2, 256, 2048)
+    assert (made.cache_k, made.cache_v, made.draft_cache_k, made.draft_cache_v) == ("q8_0", "F16", "F16", "q4_0")
+
+
+def test_a_need_is_told_in_mib() -> None:
+    assert budget.Need(3 * MIB).mib == 3
