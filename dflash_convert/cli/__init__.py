@@ -13,8 +13,8 @@ import threading
 import click
 
 from dflash_convert import __version__
-from dflash_convert.errors import DflashError, InputError
-from dflash_convert.text import one_line
+from dflash_convert.cli.terminal import INTERRUPTED, Call, call_of, report
+from dflash_convert.errors import DflashError, InputError, UsageError
 
 # command -> (module, one-line help); the module holds a click command named ``command``
 COMMANDS = {
@@ -86,28 +86,30 @@ def main(args: list[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # file names come out as the bytes that they are
     _unwind_on_signals()
+    call = call_of(argv)
     try:
-        code = cli.main(argv, prog_name="dflash-convert", standalone_mode=False)
+        code = cli.main(argv, prog_name="dflash-convert", standalone_mode=False, obj=call)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(2)
     except click.ClickException as error:
-        _report(error.format_message(), _usage_tip(argv, getattr(error, "ctx", None)))
+        tip = _usage_tip(argv, getattr(error, "ctx", None))
+        report(call, UsageError.__name__, error.format_message(), tip, error.exit_code)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:
-        _report("interrupted", None)
+        report(call, "Interrupted", "interrupted", None, INTERRUPTED)
         stopped = error if isinstance(error, _Stopped) else error.__cause__  # click wraps it
         if isinstance(stopped, _Stopped):
             signal.signal(stopped.args[0], signal.SIG_DFL)
             os.kill(os.getpid(), stopped.args[0])  # the caller sees what ended this process
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
     except Exception as error:
         if _verbosity(argv) >= 2:
             sys.excepthook(type(error), error, error.__traceback__)
-        sys.exit(_explain(error))
+        sys.exit(_explain(call, error))
     sys.exit(code or 0)
 
 
@@ -126,16 +128,20 @@ def _unwind_on_signals() -> None:
             signal.signal(number, stop)
 
 
-def _explain(error: Exception) -> int:
+def _explain(call: Call, error: Exception) -> int:
     """One sentence and a tip on stderr; returns the exit code."""
+    name, text, tip = type(error).__name__, str(error), getattr(error, "tip", None)
     if isinstance(error, DflashError):
-        _report(str(error), error.tip)
-        return error.exit_code
-    if isinstance(error, OSError):  # a file that disappeared or may not be read; writers raise OutputError themselves
-        _report(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}", None)
-        return InputError.exit_code
-    _report(f"unexpected {type(error).__name__}: {error}", "run again with -vv and report the traceback")
-    return 1
+        code = error.exit_code
+    elif isinstance(error, OSError):  # a file that disappeared or may not be read; writers raise OutputError themselves
+        name, code = InputError.__name__, InputError.exit_code
+        text = f"{error.filename or 'a file'} cannot be used: {error.strerror or error}"
+    else:
+        name, code = DflashError.__name__, DflashError.exit_code
+        text = f"unexpected {type(error).__name__}: {error}"
+        tip = "run again with -vv and report the traceback"
+    report(call, name, text, tip, code)
+    return code
 
 
 def _usage_tip(argv: list[str], context: click.Context | None) -> str | None:
@@ -148,14 +154,3 @@ def _usage_tip(argv: list[str], context: click.Context | None) -> str | None:
 
 def _verbosity(argv: list[str]) -> int:
     return sum(a.count("v") for a in argv if a.startswith("-v") and set(a[1:]) == {"v"}) + argv.count("--verbose")
-
-
-def _report(message: str, tip: str | None) -> None:
-    red, dim, off = ("\x1b[31m", "\x1b[2m", "\x1b[0m") if _colour() else ("", "", "")
-    click.echo(f"{red}ERROR{off} {one_line(message)}", err=True)
-    if tip:
-        click.echo(f"{dim}TIP{off}   {one_line(tip)}", err=True)
-
-
-def _colour() -> bool:
-    return sys.stderr.isatty() and not os.environ.get("NO_COLOR")

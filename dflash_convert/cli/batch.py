@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from dflash_convert.cli.common import Given, json_option, parse, say, takes, verbosity_options
+from dflash_convert.cli.terminal import emit
 from dflash_convert.errors import DflashError, UsageError
 from dflash_convert.text import columns
 
@@ -66,7 +66,7 @@ def command(given: BatchGiven) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     summary = _one(plan, plan.job(given.job), given) if given.job is not None else _all(plan, given)
     if given.as_json:
-        click.echo(json.dumps(summary.to_json(), indent=1, ensure_ascii=False))
+        emit(summary.to_json())
     else:
         click.echo(_table(summary))
     return summary.exit_code
@@ -79,7 +79,7 @@ def _interrupt(number: int, frame: object) -> None:
 def _list(plan: Release, as_json: bool) -> None:
     names = [job.name for job in plan.jobs]
     if as_json:
-        click.echo(json.dumps({"schema": 1, "out": str(plan.out), "jobs": names}, indent=1))
+        emit({"schema": 1, "out": str(plan.out), "jobs": names})
     else:
         click.echo("\n".join(f"{number:>4}  {name}" for number, name in enumerate(names)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import click
 
 from dflash_convert import hub
 from dflash_convert.cli.common import Given, echo, json_option, override_options, takes, verbosity_options
+from dflash_convert.cli.terminal import emit
 from dflash_convert.errors import UsageError
 from dflash_convert.target import Target
 
@@ -55,7 +55,7 @@ def command(given: CheckGiven) -> None:
     target = Target.read(place, its) if its else open_target(place)
     findings = check(*open_pair(drafter, target, overrides=given.overrides), given.n_max)
     if given.as_json:
-        click.echo(json.dumps(findings_json(findings), indent=1))
+        emit(findings_json(findings))
     else:
         _table(findings)
     names = mine or drafter.name, its or place.name

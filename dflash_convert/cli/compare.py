@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import click
 
 from dflash_convert.cli.common import echo, json_option, takes, verbosity_options
 from dflash_convert.cli.contest import FILE, ContestGiven, contest_options
+from dflash_convert.cli.terminal import emit
 from dflash_convert.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ def command(given: CompareGiven) -> None:
     winner = rulings[0].winner.candidate
     given.write_preset(winner)
     if given.as_json:
-        document = report.compare_json(rulings, kinds, made)
-        click.echo(json.dumps(document, indent=1, ensure_ascii=False))
+        emit(report.compare_json(rulings, kinds, made))
         return
     echo("\n\n".join(map(report.table, rulings)))
     echo("\n" + report.memory(rulings, made))

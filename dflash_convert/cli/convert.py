@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from dflash_convert.cli.common import (
     type_options,
     verbosity_options,
 )
+from dflash_convert.cli.terminal import emit
 from dflash_convert.errors import UsageError
 from dflash_convert.target import Target
 from dflash_convert.text import one_line
@@ -100,7 +100,7 @@ def command(given: ConvertGiven) -> None:
         result = pipeline.run(task, watcher)
     show_result(result, given, given.validate)
     if given.as_json:
-        click.echo(json.dumps([_result(made) for made in result.files], indent=1))
+        emit([_result(made) for made in result.files])
     else:
         for made in result.files:
             click.echo(made.written.path)
@@ -209,6 +209,6 @@ def _print_plan(prepared: Prepared, given: ConvertGiven) -> None:
             source = ", ".join(s.name for s in tensor.sources) or tensor.transform
             echo(f"  {tensor.name:<36} {kind.name:<6} {shape:<16} <- {source}")
     if given.as_json:
-        click.echo(json.dumps(plans, indent=1, ensure_ascii=False))
+        emit(plans)
     else:
         given.show_notes(prepared.conversion.notes)

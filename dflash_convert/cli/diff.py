@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from dflash_convert.cli.common import Given, echo, json_option, takes, verbosity_options
+from dflash_convert.cli.terminal import emit
 from dflash_convert.container.reader import require_file
 
 
@@ -35,7 +35,7 @@ def command(given: DiffGiven) -> None:
 
     result = diff(given.a, given.b)
     if given.as_json:
-        click.echo(json.dumps(result.json(), indent=1))
+        emit(result.json())
         return
     for key in result.keys:
         echo(f"key     {key.name}\n        A: {key.a or '-'}\n        B: {key.b or '-'}")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from dflash_convert.cli.common import Given, json_option, takes, verbosity_options
+from dflash_convert.cli.terminal import emit
 
 if TYPE_CHECKING:
     from dflash_convert.doctor import Report
@@ -40,7 +40,7 @@ def command(given: DoctorGiven) -> int:
     report = diagnose(llama_server=given.llama_server, offline=given.offline)
     if given.as_json:
         findings = [{k: v for k, v in dataclasses.asdict(f).items() if k != "exit_code"} for f in report.findings]
-        click.echo(json.dumps({"schema": 1, "exit_code": report.exit_code, "findings": findings}, indent=1))
+        emit({"schema": 1, "exit_code": report.exit_code, "findings": findings})
     else:
         click.echo(_table(report, quiet=given.quiet))
     return report.exit_code

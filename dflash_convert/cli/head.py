@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dflash_convert.cli.common import Given, json_option, takes, verbosity_options
+from dflash_convert.cli.terminal import emit
 from dflash_convert.container.reader import open_gguf, require_file
 from dflash_convert.errors import UsageError
 from dflash_convert.output import check_output_path
@@ -102,7 +102,10 @@ def command(given: HeadGiven) -> None:
     with tqdm(total=total, unit=" weights", unit_scale=True, disable=not given.progress) as bar:
         nbytes = write_file(plan, output, force=given.force, threads=given.threads, progress=bar.update)
     given.say(f"{output}: {nbytes / 1e6:,.1f} MB")
-    click.echo(json.dumps(_document(output, nbytes, choice), indent=1) if given.as_json else str(output))
+    if given.as_json:
+        emit(_document(output, nbytes, choice))
+    else:
+        click.echo(output)
 
 
 def _check_options(given: HeadGiven) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import click
 
 from dflash_convert import hub
 from dflash_convert.cli.common import Given, json_option, override_options, takes, verbosity_options
+from dflash_convert.cli.terminal import emit
 from dflash_convert.errors import UsageError
 from dflash_convert.text import columns, one_line
 
@@ -71,7 +71,7 @@ def command(given: InspectGiven) -> None:
     plan = _memory(found, given) if given.memory else None
     if given.as_json:
         document = found.json() | ({"memory": plan.json()} if plan else {})
-        click.echo(json.dumps(document, indent=1, default=str))
+        emit(document, str)
         return
     _show(found.data | {"kind": found.kind})
     if plan:

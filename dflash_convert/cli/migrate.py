@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dflash_convert.cli.common import Given, echo, json_option, override_options, takes, verbosity_options
+from dflash_convert.cli.terminal import emit
 
 if TYPE_CHECKING:
     from dflash_convert.container.types import KV
@@ -67,7 +67,7 @@ def command(given: MigrateGiven) -> None:
             "tensors": {plan.name: [s.name for s in plan.sources] for plan, _ in migration.tensors},
             "notes": [{"level": note.level, "text": note.text} for note in migration.notes],
         }
-        click.echo(json.dumps(result, indent=1))
+        emit(result)
     elif given.dry_run:
         for plan, kind in migration.tensors:
             origin = plan.sources[0].name if plan.sources else "a key"

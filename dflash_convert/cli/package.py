@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dflash_convert.cli.common import Given, json_option, takes, verbosity_options
+from dflash_convert.cli.terminal import emit
 from dflash_convert.container.reader import require_file
 from dflash_convert.errors import UsageError, VerificationError
 
@@ -72,7 +72,7 @@ def command(given: PackageGiven) -> None:
     package = _build(given.out, given)
     given.show_notes(package.notes)
     if given.as_json:
-        click.echo(json.dumps({"schema": 1, "path": str(given.out), "manifest": package.manifest}, indent=1))
+        emit({"schema": 1, "path": str(given.out), "manifest": package.manifest})
     else:
         click.echo(given.out)
 
@@ -101,7 +101,7 @@ def _check(directory: Path, given: PackageGiven) -> None:
     files = read_manifest(directory)["files"]
     if given.as_json:
         listed = [{"file": p.file, "problem": p.text} for p in problems]
-        click.echo(json.dumps({"schema": 1, "path": str(directory), "ok": not problems, "problems": listed}, indent=1))
+        emit({"schema": 1, "path": str(directory), "ok": not problems, "problems": listed})
     for problem in problems:
         given.say(f"  {problem}")
     if problems:

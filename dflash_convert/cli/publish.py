@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from dflash_convert.cli.common import Given, json_option, takes, verbosity_options
+from dflash_convert.cli.terminal import emit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ def command(given: PublishGiven) -> None:
     if given.as_json:
         result = {"repository": done.repository, "revision": done.revision, "commit": done.commit}
         lists = {"uploaded": list(done.uploaded), "skipped": list(done.skipped), "dry_run": given.dry_run}
-        click.echo(json.dumps({"schema": 1} | result | lists, indent=1))
+        emit({"schema": 1} | result | lists)
     elif done.commit:
         click.echo(f"{done.repository}@{done.commit}")
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dflash_convert.cli.common import Given, echo, json_option, takes, type_options, verbosity_options
+from dflash_convert.cli.terminal import emit
 from dflash_convert.container.reader import open_gguf, require_file
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def command(given: QuantizeGiven) -> None:
             "bytes": done.nbytes,
             "tensor_types": done.tensor_types,
         }
-        click.echo(json.dumps(result | {"fallbacks": done.fallbacks, "seconds": round(done.seconds, 3)}, indent=1))
+        emit(result | {"fallbacks": done.fallbacks, "seconds": round(done.seconds, 3)})
     else:
         click.echo(given.output)
 
@@ -89,7 +89,7 @@ def _print_plan(plan: FilePlan, given: QuantizeGiven) -> None:
     size = layout(plan.keys, plan.entries).size
     data = plan_to_json(plan, size - plan.padded_bytes)
     if given.as_json:
-        click.echo(json.dumps(data, indent=1, ensure_ascii=False))
+        emit(data)
         return
     click.echo(f"{plan.outtype}: {size} bytes")
     for tensor in data["tensors"]:

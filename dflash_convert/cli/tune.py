@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ import click
 
 from dflash_convert.cli.common import echo, json_option, takes, verbosity_options
 from dflash_convert.cli.contest import FILE, ContestGiven, contest_options
+from dflash_convert.cli.terminal import emit
 from dflash_convert.errors import UsageError
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -56,7 +56,7 @@ def command(given: TuneGiven) -> None:
     )
     given.write_preset(found.best)
     if given.as_json:
-        click.echo(json.dumps(report.tune_json(found, made), indent=1, ensure_ascii=False))
+        emit(report.tune_json(found, made))
         return
     echo(report.tune_text(found))
     echo("\n" + report.memory([found.ruling], made))

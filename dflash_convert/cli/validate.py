@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dflash_convert.cli.common import Given, json_option, say, takes, verbosity_options
+from dflash_convert.cli.terminal import emit
 from dflash_convert.container.reader import require_file
 from dflash_convert.errors import UsageError
 from dflash_convert.output import check_output_path, write_text
@@ -186,7 +186,7 @@ def _show(result: ValidationResult, given: ValidateGiven) -> None:
     from dflash_convert.validation import reference, table
 
     if given.as_json:
-        click.echo(json.dumps(result.to_json(), indent=1, ensure_ascii=False))
+        emit(result.to_json())
     else:
         click.echo(table.render(result))
     if given.save_reference and result.exit_code:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import click
 
 from dflash_convert import hub
 from dflash_convert.cli.common import Given, echo, json_option, override_options, takes, verbosity_options
+from dflash_convert.cli.terminal import emit
 from dflash_convert.container.reader import open_gguf, require_file
 from dflash_convert.errors import UsageError
 from dflash_convert.target import Target
@@ -99,7 +99,7 @@ def command(given: VerifyGiven) -> None:
         problems = tuple(str(problem) for problem in listed_problems(given.gguf, given.manifest))
         result = replace(result, differences=(*result.differences, *problems))
     if given.as_json:
-        click.echo(json.dumps(result.json(), indent=1))
+        emit(result.json())
     else:
         _table(result, given.verbose)
     given.show_notes(result.notes)
