@@ -189,9 +189,18 @@ class Description:
 
     @property
     def n_max(self) -> int:
-        """How many tokens to draft when nobody says."""
-        names = [plan.name for plan in self.tensors]
-        return self.row.n_max(names, self.block_size, self.values.get(self.row.key("sample_from_anchor")))
+        """How many tokens to draft when nobody measured."""
+        return self.row.n_max(*self._block)
+
+    @property
+    def max_drafts(self) -> int | None:
+        """The most tokens that a block drafts; None without blocks."""
+        return self.row.max_drafts(*self._block)
+
+    @property
+    def _block(self) -> tuple[list[str], int | None, bool | None]:
+        anchor = self.values.get(self.row.key("sample_from_anchor"))
+        return [plan.name for plan in self.tensors], self.block_size, anchor
 
     @property
     def all_keys(self) -> tuple[KV, ...]:

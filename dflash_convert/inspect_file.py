@@ -60,14 +60,15 @@ TEXT_LIMIT = 200
 
 @dataclass(frozen=True)
 class Inspection:
-    """``kind``: drafter-gguf, gguf, drafter or target.  ``model`` and ``n_max`` feed the memory plan."""
+    """``kind``: drafter-gguf, gguf, drafter or target.  ``model`` and ``max_drafts`` feed the memory plan,
+    which so holds at any draft length."""
 
     kind: str
     path: Path
     data: dict[str, Any]
     notes: tuple[Note, ...] = ()
     model: Model | None = field(default=None, repr=False)
-    n_max: int = llama.DEFAULT_N_MAX
+    max_drafts: int = llama.DEFAULT_N_MAX
 
     @property
     def is_drafter(self) -> bool:
@@ -116,15 +117,17 @@ def _gguf(gguf: Gguf) -> Inspection:
     known = f"{gguf.architecture}.block_count" in gguf.keys
     model = model_from_keys(values, rows, source=gguf.path.name) if known and not fork else None
     kind = "drafter-gguf" if drafter else "gguf"
-    return Inspection(kind, gguf.path, _given(data), model=model, n_max=_n_max(gguf.architecture, gguf.tensors, values))
+    most = _max_drafts(gguf.architecture, gguf.tensors, values)
+    return Inspection(kind, gguf.path, _given(data), model=model, max_drafts=most)
 
 
-def _n_max(architecture: str, tensors: Container[str], values: Mapping[str, Any]) -> int:
+def _max_drafts(architecture: str, tensors: Container[str], values: Mapping[str, Any]) -> int:
     row = llama.drafter(architecture)
     if row is None:
         return llama.DEFAULT_N_MAX
     own = Keys("the file", values).under(row.name)
-    return row.n_max(tensors, own.integer("block_size", low=1), own.boolean("sample_from_anchor"))
+    most = row.max_drafts(tensors, own.integer("block_size", low=1), own.boolean("sample_from_anchor"))
+    return llama.DEFAULT_N_MAX if most is None else most
 
 
 def _family(gguf: Gguf) -> str:
@@ -249,7 +252,7 @@ def _drafter(path: Path, target: Path | None, outtype: str, overrides: Overrides
         vocabulary = _vocabulary(directory, description.vocab_size, notes, eagle3=description.eagle3_vocab)
         data["tokenizer"] = None if vocabulary is None else _vocabulary_json(vocabulary)
     model = _planned_model(description, values, outtype)
-    return Inspection("drafter", path, _given(data), tuple(notes), model, description.n_max)
+    return Inspection("drafter", path, _given(data), tuple(notes), model, description.max_drafts or llama.DEFAULT_N_MAX)
 
 
 def _config_only(path: Path, raw: Mapping[str, Any], outtype: str) -> Inspection:
@@ -266,7 +269,7 @@ def _config_only(path: Path, raw: Mapping[str, Any], outtype: str) -> Inspection
     }
     note = Note("warning", "no weights here: everything is from config.json alone")
     model = drafter_from_config(raw, "BF16" if outtype.lower() == "auto" else outtype)
-    return Inspection("drafter", path, _given(data), (note,), model, _n_max(arch, (), given))
+    return Inspection("drafter", path, _given(data), (note,), model, _max_drafts(arch, (), given))
 
 
 def _source_types(description: Description) -> dict[str, int]:

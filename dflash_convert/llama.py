@@ -17,6 +17,8 @@ BUILD = "b11434"
 
 DEFAULT_BLOCK = llama_tables.DEFAULT_BLOCK
 DEFAULT_N_MAX = llama_tables.DEFAULT_N_MAX
+# drafts when nobody measured: the last length that one CUDA kernel verifies in one go, and most blocks' better half
+FIRST_N_MAX = 7
 MAX_LAYERS = llama_tables.MAX_LAYERS
 NEXTN = ".nextn.eh_proj."  # in the names of a prediction layer's tensors
 
@@ -70,11 +72,19 @@ class DrafterArchitecture:
         """The full name of one of the architecture's keys."""
         return f"{self.name}.{name}"
 
-    def n_max(self, names: Container[str], block: int | None, sample_from_anchor: bool | None = None) -> int:
-        """How many tokens to draft when nobody says: all that a block drafts, else llama.cpp's own default."""
+    def max_drafts(
+        self, names: Container[str], block: int | None, sample_from_anchor: bool | None = None
+    ) -> int | None:
+        """The most tokens that a block drafts, at least 1; None for an architecture without blocks."""
         if not self.block:
-            return DEFAULT_N_MAX
+            return None
         return max(self.variant(names).max_drafts(block or DEFAULT_BLOCK, sample_from_anchor), 1)
+
+    def n_max(self, names: Container[str], block: int | None, sample_from_anchor: bool | None = None) -> int:
+        """How many tokens to draft when nobody measured (``tune`` does): what a block drafts up to FIRST_N_MAX, else
+        llama.cpp's own default."""
+        most = self.max_drafts(names, block, sample_from_anchor)
+        return DEFAULT_N_MAX if most is None else min(most, FIRST_N_MAX)
 
     def variant(self, names: Container[str]) -> Variant:
         """Which drafting method a file with tensors ``names`` is run with."""

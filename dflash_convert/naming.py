@@ -8,6 +8,8 @@ from pathlib import Path
 
 from dflash_convert.llama import Variant
 
+FIRST_GUESS = "n-max is a first guess: dflash-convert tune TARGET DRAFTER finds what pays on this machine"
+
 
 def default_name(variant: Variant, target_name: str, outtype: str) -> str:
     """``dflash-<Target>-<TYPE>.gguf``: llama.cpp takes a drafter by its lower-case prefix."""

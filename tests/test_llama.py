@@ -78,14 +78,22 @@ def test_every_row_has_a_method_for_every_file() -> None:
 def test_the_most_drafts_of_a_block(family: str, anchor: bool | None, drafts: int) -> None:
     variant = next(variant for variant in llama.variants() if variant.family == family)
     assert variant.max_drafts(8, anchor) == drafts
-    assert llama.DFLASH.n_max([variant.mark], 8, anchor) == drafts
+    assert llama.DFLASH.max_drafts([variant.mark], 8, anchor) == drafts
     assert variant.max_drafts(1, False) == 0
 
 
 def test_without_a_block_size_the_runtimes_defaults_count() -> None:
-    assert llama.DFLASH.n_max([], None) == llama.DEFAULT_BLOCK - 1
+    assert llama.DFLASH.max_drafts([], None) == llama.DEFAULT_BLOCK - 1
+    assert llama.EAGLE3.max_drafts([], None) is None
     assert llama.EAGLE3.n_max([], None) == llama.DEFAULT_N_MAX
     assert llama.DFLASH.n_max([], 1) == 1
+
+
+@pytest.mark.parametrize(("block", "drafts"), [(1, 1), (2, 1), (7, 6), (8, 7), (9, 7), (16, 7), (None, 7)])
+def test_nobody_drafts_a_whole_block_unmeasured(block: int | None, drafts: int) -> None:
+    """A block of 16 costs more than it brings on most machines; ``tune`` says where it does not."""
+    assert llama.DFLASH.n_max([], block) == drafts
+    assert llama.DFLASH.n_max([llama.MARKOV], block) == min(block or 16, 7)
 
 
 def test_methods_are_told_by_tensors() -> None:

@@ -93,7 +93,7 @@ def _memory(found: Inspection, given: InspectGiven) -> MemoryPlan:
         parallel=_parallel(given.parallel),
         cache_k=given.cache_type_k,
         cache_v=given.cache_type_v,
-        n_max=found.n_max,
+        n_max=found.max_drafts,
     )
     return plan_memory(found.model, target_model(given.target) if given.target else None, request)
 

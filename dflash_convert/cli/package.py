@@ -49,7 +49,7 @@ class PackageGiven(Given):
 @click.option("--drafter-repo", metavar="REPO", help="The drafter's Hub id (owner/name[@revision]).")
 @click.option("--target-repo", metavar="REPO", help="The target's Hub id (owner/name[@revision]).")
 @click.option("--target-name", help="The target's name in file names and the card.")
-@click.option("--n-max", type=click.IntRange(1), help="Tokens to draft, in the commands; default a whole block.")
+@click.option("--n-max", type=click.IntRange(1), help="Tokens to draft, in the commands; default 7, or the block.")
 @click.option("--force-pair", is_flag=True, help="Package a file or pair that check refuses.")
 @click.option("--force", is_flag=True, help="Replace an existing package.")
 @json_option

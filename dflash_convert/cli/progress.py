@@ -9,9 +9,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from dflash_convert.cli.common import Given
-from dflash_convert.naming import server_command
+from dflash_convert.naming import FIRST_GUESS, server_command
 from dflash_convert.notes import Note
-from dflash_convert.pipeline import Prepared, Result, Watcher
+from dflash_convert.pipeline import Made, Prepared, Result, Watcher
 from dflash_convert.validation import table
 
 
@@ -80,5 +80,14 @@ def show_result(result: Result, given: Given, target: Path | None) -> None:
     for one in written:
         kinds = ", ".join(f"{n} {kind}" for kind, n in one.tensor_types.items())
         given.say(f"{one.path}: {one.nbytes / 1e6:,.1f} MB, {kinds}, {one.seconds:.1f} s")
-    command = server_command(target or f"{conversion.target_name}.gguf", written[0].path, d.variant, d.n_max)
-    given.say(f"run it: {command}")
+    measured = _measured(result.files[0])
+    model = target or f"{conversion.target_name}.gguf"
+    given.say(f"run it: {server_command(model, written[0].path, d.variant, measured or d.n_max)}")
+    if measured is None:
+        given.say(f"  {FIRST_GUESS}")
+
+
+def _measured(made: Made) -> int | None:
+    """The draft length that a sweep recommends; None where none was run."""
+    found = made.proof.validated if made.proof else None
+    return found.sweep.recommended if found is not None and found.sweep is not None else None

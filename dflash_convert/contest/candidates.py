@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dflash_convert import llama
+from dflash_convert.container.keys import keys_of
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.errors import UsageError
 from dflash_convert.validation.pair import drafting_method
 
 SETTINGS = ("n-max", "p-min")
 EXAMPLE = "for example drafter.gguf,n-max=7,p-min=0.5, ngram-mod, or drafter.gguf+ngram-mod"
-FIRST_DEPTH = 7  # without a measurement: the last size of CUDA's kernel for few rows, and most blocks' better half
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _drafter(path: Path, mixed: tuple[str, ...], settings: dict[str, float]) -> 
     gguf = open_gguf(path)
     method = drafting_method(gguf, path)
     cap = depth_of(path)
-    n_max = int(settings.get("n-max", min(FIRST_DEPTH, cap)))
+    n_max = int(settings.get("n-max", min(llama.FIRST_N_MAX, cap)))
     if n_max > cap:
         raise UsageError(f"{path.name} drafts at most {cap} tokens, not {n_max}", tip=f"n-max={cap} is its whole block")
     name = "+".join((path.stem, *mixed))
@@ -91,13 +91,11 @@ def depth_of(path: Path) -> int:
     """The most tokens that the drafter drafts in one go; 16 for one that has no block."""
     gguf = open_gguf(path)
     row = llama.drafter(gguf.architecture)
-    if row is None or not row.block:
+    if row is None:
         return llama.DEFAULT_BLOCK
-    block = gguf.get(row.key("block_size"))
-    anchor = gguf.get(row.key("sample_from_anchor"))
-    variant = row.variant(gguf.tensors)
-    most = variant.max_drafts(block if isinstance(block, int) else llama.DEFAULT_BLOCK, anchor)
-    return max(most, 1)
+    own = keys_of(gguf).under(gguf.architecture)
+    most = row.max_drafts(gguf.tensors, own.integer("block_size", low=1), own.boolean("sample_from_anchor"))
+    return llama.DEFAULT_BLOCK if most is None else most
 
 
 def distinct(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:

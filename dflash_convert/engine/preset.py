@@ -10,9 +10,9 @@ Rows = Sequence[tuple[str, str]]  # llama-server's long options without their da
 SIGNS = frozenset(";#[]\\\n")  # the reader (common/preset.cpp) ends a value at a comment sign, a section at a bracket
 
 
-def preset_ini(sections: Mapping[str, Rows], comment: str = "") -> str:
+def preset_ini(sections: Mapping[str, Rows], *comments: str) -> str:
     """Sections by name, below what all of them share. UsageError for a name or value that the reader would cut."""
-    lines = [f"; {comment}"] if comment else []
+    lines = [f"; {comment}" for comment in comments]
     lines += ["version = 1", "", "[*]", "flash-attn = on"]
     for name, rows in sections.items():
         lines += ["", f"[{name}]", *(f"{option} = {value}" for option, value in rows)]

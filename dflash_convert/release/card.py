@@ -143,6 +143,8 @@ def _usage(document: Mapping[str, Any], weights: Sequence[Mapping[str, Any]], ta
         where += f", with the target `{target.name}` beside it"
     calls = [program_call(p, target, name, spec_type, n_max) for p in ("llama-server", "llama-cli")]
     text = f"## Run it\n\n{where}:\n\n```sh\n{calls[0]}\n```\n\nor in a terminal:\n\n```sh\n{calls[1]}\n```"
+    if n_max and "n_max" not in document["options"]:
+        text += f"\n\n{n_max} drafts a step are a first guess: `dflash-convert tune` finds what pays on your machine."
     text += (
         "\n\nKeep the drafter's cache at f16 (the default): a quantized one was seen to cost nearly all acceptance."
         f" For `--models-dir`, put `{name}` and the target into one sub-folder."

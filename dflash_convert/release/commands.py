@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dflash_convert.engine.preset import preset_ini
 from dflash_convert.errors import UsageError
+from dflash_convert.naming import FIRST_GUESS
 
 HUB_GGUF = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", re.ASCII)
 PLACEHOLDER = "TARGET.gguf"
@@ -50,9 +51,11 @@ def program_call(program: str, target: TargetGguf | None, drafter: str, spec_typ
     return " \\\n  ".join(shlex.join(part) for part in parts)
 
 
-def preset_text(name: str, target: TargetGguf, drafters: list[str], spec_type: str, n_max: int | None) -> str:
+def preset_text(
+    name: str, target: TargetGguf, drafters: list[str], spec_type: str, n_max: int | None, guess: bool = False
+) -> str:
     """``preset.ini`` for ``llama-server --models-preset``: one section a drafter; paths are relative to the
-    server's working directory, as llama.cpp reads them (tools/server/README.md).
+    server's working directory, as llama.cpp reads them (tools/server/README.md). ``guess``: nobody measured ``n_max``.
     """
     sections = {}
     for drafter in drafters:
@@ -60,7 +63,8 @@ def preset_text(name: str, target: TargetGguf, drafters: list[str], spec_type: s
         rows += [("spec-draft-model", drafter), ("spec-type", spec_type)]
         rows += [("spec-draft-n-max", str(n_max))] if n_max else []
         sections[name if len(drafters) == 1 else f"{name}-{_encoding(drafter)}"] = rows
-    return preset_ini(sections, "Start in this directory: llama-server --models-preset preset.ini")
+    start = "Start in this directory: llama-server --models-preset preset.ini"
+    return preset_ini(sections, start, *([FIRST_GUESS] if guess and n_max else []))
 
 
 def _encoding(drafter: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dflash_convert.container.keys import keys_of
 from dflash_convert.errors import ContainerError, InputError, UsageError
-from dflash_convert.llama import Variant, file_type_name, variants
+from dflash_convert.llama import Variant, drafter, file_type_name, variants
 from dflash_convert.validation.pair import drafting_method
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ class Origin:
 @dataclass(frozen=True)
 class DrafterFacts:
     """A drafter GGUF: ``file_type`` is its encoding (``Q8_0``), ``tensor_types`` counts tensors by type,
-    ``n_max`` the most tokens a block can draft, ``target_files`` the SHA-256 of each tokenizer file of the
-    target."""
+    ``max_drafts`` the most tokens a block can draft, ``n_max`` how many to draft when nobody measured,
+    ``target_files`` the SHA-256 of each tokenizer file of the target."""
 
     path: Path
     size: int
@@ -43,6 +43,7 @@ class DrafterFacts:
     file_type: str
     tensor_types: dict[str, int]
     block_size: int | None
+    max_drafts: int | None
     n_max: int | None
     drafter: Origin
     target: Origin
@@ -74,7 +75,9 @@ def read_facts(path: Path) -> DrafterFacts:
         raise InputError(f"{path} is split: llama.cpp does not find split drafters", tip="convert it to one file")
     if not gguf.tensors:
         raise ContainerError(f"{path} holds no tensors", tip="convert the checkpoint again")
-    block = own.integer("block_size", low=1)
+    block, anchor = own.integer("block_size", low=1), own.boolean("sample_from_anchor")
+    row = drafter(gguf.architecture)
+    known = row is not None and block is not None  # else the runtime's own default is left to it
     number = keys.integer("general.file_type")
     return DrafterFacts(
         path=path,
@@ -85,7 +88,8 @@ def read_facts(path: Path) -> DrafterFacts:
         file_type=_file_type(path, number),
         tensor_types=dict(sorted(Counter(t.type.name for t in gguf.tensors.values()).items())),
         block_size=block,
-        n_max=None if block is None else max(variant.max_drafts(block, own.boolean("sample_from_anchor")), 1),
+        max_drafts=row.max_drafts(gguf.tensors, block, anchor) if row and known else None,
+        n_max=row.n_max(gguf.tensors, block, anchor) if row and known else None,
         drafter=_origin(gguf, "drafter", _text(gguf, "general.name")),
         target=_target(gguf),
         license=_text(gguf, "general.license"),

@@ -206,8 +206,9 @@ def _document(
 
 
 def _n_max(wanted: int | None, facts: DrafterFacts) -> int | None:
-    if wanted is not None and facts.n_max is not None and wanted > facts.n_max:
-        raise UsageError(f"n-max {wanted} is more than the {facts.n_max} tokens a block of this drafter can draft")
+    most = facts.max_drafts
+    if wanted is not None and most is not None and wanted > most:
+        raise UsageError(f"n-max {wanted} is more than the {most} tokens a block of this drafter can draft")
     return wanted or facts.n_max
 
 
@@ -262,7 +263,8 @@ def _write_texts(work: Path, document: dict[str, Any], target: TargetGguf | None
     texts = {CARD: ("card", card_text(document, target))}
     if target is not None:
         drafters = [f["path"] for f in document["files"]]
-        preset = preset_text(document["name"], target, drafters, document["spec_type"], document["n_max"])
+        guess = "n_max" not in document["options"]
+        preset = preset_text(document["name"], target, drafters, document["spec_type"], document["n_max"], guess)
         texts[PRESET] = ("preset", preset)
     for name, (role, text) in texts.items():
         (work / name).write_text(text, encoding="utf-8", newline="\n")

@@ -74,6 +74,7 @@ def test_the_bare_command_converts_and_prints_only_the_path(fixtures: Path, tmp_
     assert "DFlash drafter: block 8, mask token 503, reads outputs of target layers 1, 3, 4\n" in result.stderr
     command = "llama-server -m tiny-js.gguf -md " + result.stdout.strip()
     assert f"{command} --spec-type draft-dflash --spec-draft-n-max 7 -fa on" in result.stderr
+    assert "n-max is a first guess: dflash-convert tune" in result.stderr
 
 
 def test_several_types_in_one_pass_equal_single_ones(pair: tuple[Source, Source], tmp_path: Path) -> None:

@@ -484,3 +484,11 @@ def test_facts_are_frozen(ggufs: list[Path]) -> None:
     facts = read_facts(ggufs[0])
     with pytest.raises(dataclasses.FrozenInstanceError):
         facts.size = 1  # type: ignore[misc]
+
+
+def test_an_unmeasured_draft_length_is_called_a_guess(ggufs: list[Path], target_gguf: Path, tmp_path: Path) -> None:
+    for name, n_max, guess in (("guess", None, True), ("given", 4, False)):
+        out = tmp_path / name
+        build_package(ggufs[:1], out, PackageOptions(target_gguf=str(target_gguf), n_max=n_max))
+        assert ("a first guess" in (out / "README.md").read_text()) is guess
+        assert ("; n-max is a first guess" in (out / "preset.ini").read_text()) is guess
