@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dflash_convert.contest.candidates import Candidate
 from dflash_convert.contest.trial import Book, Work
 from dflash_convert.engine.trace import Trace, mean_length, sum_positions
-from dflash_convert.measure.speed import FASTER, SLOWER, Pass, Speed, compare
+from dflash_convert.measure.paired import Paired, paired
+from dflash_convert.measure.speed import FASTER, NO_GAIN, SLOWER, Pass, Speed, compare
 
 
 @dataclass(frozen=True)
@@ -30,17 +31,39 @@ class Standing:
 
 
 @dataclass(frozen=True)
+class Versus:
+    """The winner against one of the others, paired by prompt; ``beats``: faster over rounds and over prompts."""
+
+    other: Candidate
+    paired: Paired
+    beats: bool
+
+
+@dataclass(frozen=True)
 class Ruling:
-    """Standings in the order of the candidates, and the one to take: of the best the smallest, then the simplest."""
+    """Standings in the order of the candidates, and the one to take: of the best the smallest, then the simplest.
+    ``passes`` by standing."""
 
     label: str
     standings: tuple[Standing, ...]
     winner: Standing
+    passes: tuple[tuple[Pass, ...], ...] = field(repr=False)
 
     @property
     def pays(self) -> bool:
         """Whether the winner is faster than no drafter beyond noise."""
         return self.winner.speed is not None and self.winner.speed.gain == FASTER
+
+    @property
+    def versus(self) -> tuple[Versus, ...]:
+        """The winner against each of the others; none where there are too few prompts to pair."""
+        side = self.standings.index(self.winner)
+        pairs = [(other, paired(self.passes[other], self.passes[side])) for other in range(len(self.passes))]
+        return tuple(
+            Versus(self.standings[other].candidate, pair, _beats(self.standings, self.passes, side, other))
+            for other, pair in pairs
+            if pair is not None and other != side
+        )
 
 
 def rule(label: str, candidates: Sequence[Candidate], book: Book, work: Work, kind: str | None = None) -> Ruling:
@@ -56,7 +79,7 @@ def rule(label: str, candidates: Sequence[Candidate], book: Book, work: Work, ki
     best = _best(passes, found)
     standings = tuple(_marked(each, side in best) for side, each in enumerate(found))
     winner = min((standings[side] for side in best), key=_simplicity)
-    return Ruling(label, standings, winner)
+    return Ruling(label, standings, winner, tuple(map(tuple, passes)))
 
 
 def _standing(
@@ -66,7 +89,7 @@ def _standing(
     drafted = sum(t.drafted for t in traces)
     length = mean_length(accepted, steps) if steps else None
     positions = sum_positions(t.accepted_per_position if t.drafted else () for t in traces) or ()
-    speed = compare(base, own, _limit(traces)) if side else None
+    speed = _cautious(compare(base, own, _limit(traces)), paired(base, own)) if side else None
     rates = sorted(each.rate for each in own)
     return Standing(
         candidate,
@@ -78,6 +101,14 @@ def _standing(
         tuple(n / steps for n in positions) if steps else (),
         sum(t.prompt_ms for t in traces) / max(len(traces), 1),
     )
+
+
+def _cautious(speed: Speed, over_prompts: Paired | None) -> Speed:
+    """No claim that other prompts of the same kind would take back."""
+    wrong = over_prompts is not None and (
+        (speed.gain == FASTER and not over_prompts.faster) or (speed.gain == SLOWER and not over_prompts.slower)
+    )
+    return replace(speed, gain=NO_GAIN) if wrong else speed
 
 
 def _limit(traces: Sequence[Trace]) -> float | None:
@@ -99,7 +130,8 @@ def _beats(found: Sequence[Standing], passes: Sequence[Sequence[Pass]], one: int
     speed = found[one].speed if other == 0 else found[other].speed if one == 0 else None
     if speed is not None:
         return speed.gain == (FASTER if other == 0 else SLOWER)
-    return compare(passes[other], passes[one]).gain == FASTER
+    over_prompts = paired(passes[other], passes[one])
+    return _cautious(compare(passes[other], passes[one]), over_prompts).gain == FASTER
 
 
 def _marked(each: Standing, best: bool) -> Standing:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dflash_convert.contest.candidates import Candidate
 from dflash_convert.contest.depth import Prediction
-from dflash_convert.contest.judge import Ruling, Standing
+from dflash_convert.contest.judge import Ruling, Standing, Versus
 from dflash_convert.contest.prepare import Contest
 from dflash_convert.contest.tune import Tuned
 from dflash_convert.measure.speed import NO_GAIN
@@ -23,7 +23,17 @@ def table(ruling: Ruling) -> str:
     for each in ruling.standings:
         mark = "*" if each.best else " "
         rows.append(f"{mark} {_name(each.candidate):<26} {each.tokens_per_second:>8.1f} {_figures(each)}")
-    return "\n".join(row.rstrip() for row in rows)
+    return "\n".join(row.rstrip() for row in (*rows, *_versus(ruling)))
+
+
+def _versus(ruling: Ruling) -> list[str]:
+    """The winner against each of the others."""
+    rows = [f"  {_name(ruling.winner.candidate)} against, paired by prompt (95 % of draws):"] if ruling.versus else []
+    for each in ruling.versus:
+        spread = f"{each.paired.low:.2f} to {each.paired.high:.2f}"
+        verdict = "beaten" if each.beats else "undecided"
+        rows.append(f"  {_name(each.other):<26} {'':>8} {each.paired.ratio:>6.2f} {spread:>13} {'':>7}  {verdict}")
+    return rows
 
 
 def _name(candidate: Candidate, width: int = 26) -> str:
@@ -127,6 +137,18 @@ def ruling_json(ruling: Ruling) -> dict[str, Any]:
         "pays": ruling.pays,
         "advice": advice(ruling),
         "candidates": [standing_json(each) for each in ruling.standings],
+        "versus": [versus_json(each) for each in ruling.versus],
+    }
+
+
+def versus_json(each: Versus) -> dict[str, Any]:
+    paired = each.paired
+    return {
+        "other": candidate_json(each.other),
+        "beats": each.beats,
+        "ratio": round(paired.ratio, 4),
+        "low": round(paired.low, 4),
+        "high": round(paired.high, 4),
     }
 
 
