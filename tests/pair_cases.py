@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -10,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import parity_cases
+import pytest
+from checkpoint_files import entry, safetensors
 
 from dflash_convert import llama
 from dflash_convert.checkpoint import Reader
@@ -25,17 +27,12 @@ Cases = Mapping[str, Path]  # name -> a directory with drafter/ and target/
 
 def write_parity_cases(shared: Path, root: Path) -> dict[str, Path]:
     """Every case of the reference with its real configs, tokenizers and maps; the weights are holes."""
-    spec = importlib.util.spec_from_file_location("parity_checkpoints", shared / "parity" / "checkpoints.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.values = lambda name, shape, scale, offset=0.0: np.broadcast_to(np.uint16(0), shape)
-    module.write_safetensors = write_hollow
-    module.shutil = Linker
-    for name in module.CASES:
-        module.write_case(name, root / name, shared / "tokenizers")
-    return {name: root / name for name in module.CASES}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parity_cases, "write_safetensors", write_hollow)
+        patch.setattr(parity_cases, "shutil", Linker)
+        for name in parity_cases.CASES:
+            parity_cases.write_case(name, root / name, shared / "tokenizers")
+    return {name: root / name for name in parity_cases.CASES}
 
 
 class Linker:
@@ -49,20 +46,18 @@ class Linker:
 
 def write_hollow(path: Path, tensors: Mapping[str, tuple[str, Any]]) -> None:
     """A safetensors file of the right size; only integers and marks are written, weights are a hole."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    at = 0
+    header, at = {}, 0
     for name, (dtype, values) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": list(values.shape), "data_offsets": [at, at + values.nbytes]}
+        header[name] = entry(list(values.shape), at, at + values.nbytes, dtype)
         at += values.nbytes
-    head = json.dumps(header, separators=(",", ":")).encode()
-    head += b" " * (-len(head) % 8)
+    head = safetensors(header)
     with path.open("wb") as file:
-        file.write(len(head).to_bytes(8, "little") + head)
-        file.truncate(8 + len(head) + at)
+        file.write(head)
+        file.truncate(len(head) + at)
         for name, (dtype, values) in tensors.items():
             if dtype in ("I64", "BOOL"):
-                file.seek(8 + len(head) + header[name]["data_offsets"][0])
-                file.write(np.ascontiguousarray(values).tobytes())
+                file.seek(len(head) + header[name]["data_offsets"][0])
+                file.write(values.tobytes())
 
 
 def write_fixture_cases(fixtures: Path, root: Path) -> dict[str, Path]:

@@ -93,13 +93,14 @@ def names(directory: Path) -> list[str]:
 
 def workers_of(directory: Path) -> list[int]:
     """Processes that hold a file of ``directory`` open (Linux)."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            links = [fd.readlink() for fd in (process / "fd").iterdir()]
-            if any(str(link).startswith(str(directory)) for link in links) and int(process.name) != os.getpid():
-                found.append(int(process.name))
-    return found
+    processes = [int(process.name) for process in Path("/proc").glob("[0-9]*")]
+    return [process for process in processes if process != os.getpid() and holds(process, directory)]
+
+
+def holds(process: int, directory: Path) -> bool:
+    with contextlib.suppress(OSError):  # it has ended meanwhile
+        return any(str(fd.readlink()).startswith(str(directory)) for fd in Path(f"/proc/{process}/fd").iterdir())
+    return False
 
 
 def nobody_left(directory: Path, patience: float = 10) -> bool:
@@ -134,7 +135,7 @@ def test_kill_at_random_moments(
         if number % 3 == 0:
             time.sleep(dice.uniform(0.2, 1.0) * seconds)
         else:  # from the moment the output is open to the moment it is published
-            while not workers_of(tmp_path) and process.poll() is None:
+            while not holds(process.pid, tmp_path) and process.poll() is None:
                 time.sleep(0.002)
             time.sleep(dice.uniform(0, 0.1) * seconds)
         process.kill()
@@ -173,7 +174,7 @@ def test_interrupted(how: signal.Signals, command: list[str], expected: tuple[st
             text=True,
             start_new_session=True,
         )
-        while not workers_of(tmp_path) and process.poll() is None:
+        while not holds(process.pid, tmp_path) and process.poll() is None:
             time.sleep(0.001)
         if process.poll() is None:
             os.killpg(process.pid, how)  # as a terminal does: the whole group

@@ -9,6 +9,10 @@ from typing import Any
 
 from dflash_convert.container.reader import open_gguf
 
+WHOLE = ("dflash_spm_llama",)  # its tokenizer is small enough to be a fixture
+
+Files = dict[str, Path]  # output type -> file
+
 
 def tensors_of(path: Path) -> list[dict[str, Any]]:
     """The file's tensors as the expected files list them."""

@@ -5,8 +5,7 @@ The literal expectations below agree with ``llama-quantize --dry-run`` of llama.
 
 from __future__ import annotations
 
-import json
-
+import parity_cases
 import pytest
 
 from quant import RecipeError
@@ -43,18 +42,17 @@ def column(found, part, layers):
     return [found[f"blk.{i}.{part}.weight"] for i in range(layers)]
 
 
-@pytest.mark.shared
-def test_every_expected_file(shared):
+def test_every_expected_file():
     seen = 0
-    for path in sorted((shared / "parity" / "expected").glob("*.json")):
-        for label, output in json.loads(path.read_text())["outputs"].items():
+    for case in parity_cases.CASES:
+        for label, output in parity_cases.expected(case).items():
             if not label.startswith("quantize:"):
                 continue
             ftype = label.split(":")[1].upper()
             tensors = [(t["name"], t["shape"][::-1]) for t in output["tensors"]]
             for tensor, decision in zip(output["tensors"], assign(tensors, ftype), strict=True):
                 kept = tensor["type"] in ("F32", "BF16", "I64")
-                where = f"{path.name} {label} {tensor['name']}"
+                where = f"{case} {label} {tensor['name']}"
                 assert kept if decision.type is None else decision.type == tensor["type"], where
                 seen += 1
     assert seen == 2105
