@@ -26,6 +26,7 @@ class PackageGiven(Given):
     check: Path | None
     validation: tuple[Path, ...]
     verification: tuple[Path, ...]
+    contest: tuple[Path, ...]
     target_gguf: str | None
     name: str | None
     license: str | None
@@ -43,13 +44,14 @@ class PackageGiven(Given):
 @click.option("--check", "check", type=FILE, metavar="DIR", help="Hash and read a packaged directory again.")
 @click.option("--validation", multiple=True, type=FILE, metavar="FILE", help="A validate --json report; repeat.")
 @click.option("--verification", multiple=True, type=FILE, metavar="FILE", help="A verify --json report; repeat.")
+@click.option("--contest", multiple=True, type=FILE, metavar="FILE", help="A compare or tune --json result; repeat.")
 @click.option("--target-gguf", metavar="FILE|REPO", help="The target's GGUF, for the commands and preset.ini.")
 @click.option("--name", help="The package's name; default TARGET-FAMILY-GGUF.")
 @click.option("--license", help="Licence identifier; default the drafter's own.")
 @click.option("--drafter-repo", metavar="REPO", help="The drafter's Hub id (owner/name[@revision]).")
 @click.option("--target-repo", metavar="REPO", help="The target's Hub id (owner/name[@revision]).")
 @click.option("--target-name", help="The target's name in file names and the card.")
-@click.option("--n-max", type=click.IntRange(1), help="Tokens to draft, in the commands; default 7, or the block.")
+@click.option("--n-max", type=click.IntRange(1), help="Tokens to draft, in the commands; default measured, or up to 7.")
 @click.option("--force-pair", is_flag=True, help="Package a file or pair that check refuses.")
 @click.option("--force", is_flag=True, help="Replace an existing package.")
 @json_option

@@ -7,9 +7,11 @@ from typing import Any
 
 from dflash_convert.contest.candidates import Candidate
 from dflash_convert.contest.depth import Prediction
+from dflash_convert.contest.hardware import hardware
 from dflash_convert.contest.judge import Ruling, Standing, Versus
 from dflash_convert.contest.prepare import Contest
 from dflash_convert.contest.tune import Tuned
+from dflash_convert.hashing import sha256_of
 from dflash_convert.measure.speed import NO_GAIN
 
 SCHEMA = 1
@@ -152,11 +154,21 @@ def versus_json(each: Versus) -> dict[str, Any]:
     }
 
 
-def compare_json(rulings: Sequence[Ruling], kinds: Sequence[Ruling], made: Contest) -> dict[str, Any]:
+def _head(kind: str, made: Contest) -> dict[str, Any]:
+    """What ran, on what: enough to know the files and the hardware again."""
+    files = dict.fromkeys(each.drafter for each in made.candidates if each.drafter is not None)
     return {
         "schema": SCHEMA,
-        "kind": "comparison",
+        "kind": kind,
         "engine": made.engines.info.name,
+        "hardware": hardware(made.engines.info.devices),
+        "files": [{"path": str(path), "sha256": sha256_of(path)} for path in files],
+    }
+
+
+def compare_json(rulings: Sequence[Ruling], kinds: Sequence[Ruling], made: Contest) -> dict[str, Any]:
+    return {
+        **_head("comparison", made),
         "work": [ruling_json(each) for each in rulings],
         "by_kind": [ruling_json(each) for each in kinds],
         "memory": memory_json(rulings, made),
@@ -206,9 +218,7 @@ def _near(found: Tuned, speedup: float) -> bool:
 
 def tune_json(found: Tuned, made: Contest) -> dict[str, Any]:
     return {
-        "schema": SCHEMA,
-        "kind": "tuning",
-        "engine": made.engines.info.name,
+        **_head("tuning", made),
         "complete": found.complete,
         "starts": found.starts,
         "exhaustive_starts": found.exhaustive,

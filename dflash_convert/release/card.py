@@ -8,12 +8,13 @@ from typing import Any
 
 from dflash_convert.llama import DRAFTERS
 from dflash_convert.release.commands import PLACEHOLDER, TargetGguf, program_call
+from dflash_convert.release.contests import Settings, row_advice, row_settings
 
 TAGS = ("gguf", "llama.cpp", "speculative-decoding", "draft-model")
 
 
-def card_text(document: Mapping[str, Any], target_gguf: TargetGguf | None) -> str:
-    """The card of a package from its manifest (without the card's own entry)."""
+def card_text(document: Mapping[str, Any], target_gguf: TargetGguf | None, settings: Settings) -> str:
+    """The card of a package from its manifest (without the card's own entry); its commands use ``settings``."""
     weights = [f for f in document["files"] if f["role"] == "weights"]
     parts = [
         _front_matter(document),
@@ -22,10 +23,16 @@ def card_text(document: Mapping[str, Any], target_gguf: TargetGguf | None) -> st
         "## Files\n\n" + _file_table(weights),
         *_validation(document["validation"]),
         *_fidelity(document["verification"]),
-        _usage(document, weights, target_gguf),
+        *_contests(document["contests"]),
+        _usage(document, weights, target_gguf, settings),
         "## Where it comes from\n\n" + _provenance(document),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def guessed(document: Mapping[str, Any]) -> bool:
+    """Whether the draft length is one that nobody measured or asked for."""
+    return bool(document["n_max"] and "n_max" not in document["options"] and not document["contests"])
 
 
 def _front_matter(document: Mapping[str, Any]) -> str:
@@ -132,19 +139,40 @@ def _fidelity(reports: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"## Fidelity\n\n{_table(head, rows)}\n\n{text}"]
 
 
-def _usage(document: Mapping[str, Any], weights: Sequence[Mapping[str, Any]], target: TargetGguf | None) -> str:
-    spec_type, n_max = document["spec_type"], document["n_max"]
+def _contests(contests: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not contests:
+        return []
+    head = ("prompts", "file", "settings", "× no drafter", "spread", "mean length", "")
+    parts = ["## Which settings"]
+    for each in contests:
+        rows = []
+        for row in each["rows"]:
+            known = row["speedup"] is not None
+            times = f"{row['speedup']:.2f}" if known else "not measured"
+            spread = f"{row['low']:.2f} to {row['high']:.2f}" if known and row["low"] and row["high"] else ""
+            length = "" if row["mean_length"] is None else f"{row['mean_length']:.2f}"
+            cells = (_plain(row["label"]), f"`{row['file']}`", row_settings(row), times, spread, length)
+            rows.append((*cells, _plain(row_advice(row))))
+        what = "compared" if each["kind"] == "comparison" else "tuned"
+        parts.append(f"As {what} on {_plain(each['hardware'])}, in {_plain(each['engine'])}:\n\n{_table(head, rows)}")
+    parts.append("Other hardware has other best settings: `dflash-convert tune` finds them.")
+    return ["\n\n".join(parts)]
+
+
+def _usage(
+    document: Mapping[str, Any], weights: Sequence[Mapping[str, Any]], target: TargetGguf | None, settings: Settings
+) -> str:
     # Q8_0 loses next to nothing, and a drafter is small: the one to show when there are several
-    name = next((f for f in weights if f["type"] == "Q8_0"), weights[0])["path"]
+    name = settings.file or next((f for f in weights if f["type"] == "Q8_0"), weights[0])["path"]
     where = "In the directory of the drafter"
     if target is None:
         where += f", with `{PLACEHOLDER}` standing for your GGUF of the target"
     elif not target.on_hub:
         where += f", with the target `{target.name}` beside it"
-    calls = [program_call(p, target, name, spec_type, n_max) for p in ("llama-server", "llama-cli")]
+    calls = [program_call(p, target, name, settings) for p in ("llama-server", "llama-cli")]
     text = f"## Run it\n\n{where}:\n\n```sh\n{calls[0]}\n```\n\nor in a terminal:\n\n```sh\n{calls[1]}\n```"
-    if n_max and "n_max" not in document["options"]:
-        text += f"\n\n{n_max} drafts a step are a first guess: `dflash-convert tune` finds what pays on your machine."
+    if guessed(document):
+        text += f"\n\n{settings.n_max} drafts a step are a first guess: `dflash-convert tune` finds what pays."
     text += (
         "\n\nKeep the drafter's cache at f16 (the default): a quantized one was seen to cost nearly all acceptance."
         f" For `--models-dir`, put `{name}` and the target into one sub-folder."

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dflash_convert.engine.preset import preset_ini
 from dflash_convert.errors import UsageError
-from dflash_convert.naming import FIRST_GUESS
+from dflash_convert.release.contests import Settings
 
 HUB_GGUF = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", re.ASCII)
 PLACEHOLDER = "TARGET.gguf"
@@ -42,29 +42,34 @@ def parse_target(text: str | None) -> TargetGguf | None:
     )
 
 
-def program_call(program: str, target: TargetGguf | None, drafter: str, spec_type: str, n_max: int | None) -> str:
+def program_call(program: str, target: TargetGguf | None, drafter: str, settings: Settings) -> str:
     """A ``llama-server`` or ``llama-cli`` call, quoted for a shell and broken into lines."""
     model = (target or TargetGguf(PLACEHOLDER)).arguments
-    parts = [[program, *model], ["-md", drafter, "--spec-type", spec_type]]
-    last = ["--spec-draft-n-max", str(n_max)] if n_max else []
-    parts.append([*last, "-fa", "on"])
+    parts = [[program, *model], ["-md", drafter]]
+    given = options(settings)
+    parts[-1] += [f"--{given[0][0]}", given[0][1]]
+    parts.append([*(word for name, value in given[1:] for word in (f"--{name}", value)), "-fa", "on"])
     return " \\\n  ".join(shlex.join(part) for part in parts)
 
 
-def preset_text(
-    name: str, target: TargetGguf, drafters: list[str], spec_type: str, n_max: int | None, guess: bool = False
-) -> str:
+def options(settings: Settings) -> list[tuple[str, str]]:
+    """llama-server's long options without their dashes, and values."""
+    rows = [("spec-type", settings.spec_type)]
+    rows += [("spec-draft-n-max", str(settings.n_max))] if settings.n_max else []
+    return rows + ([("spec-draft-p-min", f"{settings.p_min:g}")] if settings.p_min else [])
+
+
+def preset_text(name: str, target: TargetGguf, drafters: list[str], settings: Settings, comment: str = "") -> str:
     """``preset.ini`` for ``llama-server --models-preset``: one section a drafter; paths are relative to the
-    server's working directory, as llama.cpp reads them (tools/server/README.md). ``guess``: nobody measured ``n_max``.
+    server's working directory, as llama.cpp reads them (tools/server/README.md).
     """
     sections = {}
     for drafter in drafters:
         rows = [("hf-repo" if target.on_hub else "model", target.name)]
-        rows += [("spec-draft-model", drafter), ("spec-type", spec_type)]
-        rows += [("spec-draft-n-max", str(n_max))] if n_max else []
+        rows += [("spec-draft-model", drafter), *options(settings)]
         sections[name if len(drafters) == 1 else f"{name}-{_encoding(drafter)}"] = rows
     start = "Start in this directory: llama-server --models-preset preset.ini"
-    return preset_ini(sections, start, *([FIRST_GUESS] if guess and n_max else []))
+    return preset_ini(sections, start, *([comment] if comment else []))
 
 
 def _encoding(drafter: str) -> str:

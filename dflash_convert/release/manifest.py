@@ -3,12 +3,13 @@
 The manifest (schema 1; every field in ``docs/schemas.md``)::
 
     {"schema": 1, "kind": "dflash-release", "tool": {"name", "version"}, "name": ..., "family": ..., "spec_type": ...,
-     "block_size": 8, "n_max": 7, "license": ..., "drafter": ORIGIN + {"config_sha256"},
+     "block_size": 8, "n_max": 7, "p_min": null, "license": ..., "drafter": ORIGIN + {"config_sha256"},
      "target": ORIGIN + {"files": {tokenizer file: SHA-256}}, "options": {...},
      "files": [{"path", "role", "size", "sha256", "type", "tensor_types", "converted_by"}, ...],
      "validation": [{"file", "verdict", "n_max", "drafted", "accepted", "acceptance", "mean_length", "identical",
                      "prompts", "engine", "target", "thresholds"}, ...],
-     "verification": [{"file", "tensors", "keys", "worst_snr_db", "worst_cosine", "fidelity"}, ...]}
+     "verification": [{"file", "tensors", "keys", "worst_snr_db", "worst_cosine", "fidelity"}, ...],
+     "contests": [{"kind", "engine", "hardware", "rows"}, ...]}
 
 ``SHA256SUMS`` lists the manifest and every file but the local preset, in the format of ``sha256sum -c``.
 """

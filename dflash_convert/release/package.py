@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,14 +13,15 @@ from dflash_convert import __version__
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.errors import ContainerError, InputError, OutputError, UsageError, VerificationError
 from dflash_convert.hashing import sha256_of
-from dflash_convert.naming import default_name
+from dflash_convert.naming import FIRST_GUESS, default_name
 from dflash_convert.notes import Note
 from dflash_convert.output import check_directory, check_space, exists_error, whole_directory
 from dflash_convert.pairing import check, refusal
 from dflash_convert.pairing.drafters import drafter_gguf
 from dflash_convert.pairing.targets import target_gguf
-from dflash_convert.release.card import card_text
+from dflash_convert.release.card import card_text, guessed
 from dflash_convert.release.commands import TargetGguf, parse_target, preset_text
+from dflash_convert.release.contests import Settings, contest_summary, settings_of
 from dflash_convert.release.facts import DrafterFacts, Origin, found_by_llama_cpp, read_facts, same_release
 from dflash_convert.release.manifest import (
     CARD,
@@ -45,7 +46,8 @@ SPARE = 1 << 20  # bytes for the card, the manifest and directory entries
 @dataclass(frozen=True)
 class PackageOptions:
     """Choices of a package; None means what the files say. ``validation`` are ``validate --json`` documents,
-    ``verification`` ``verify --json`` documents, ``target_gguf`` a file or ``owner/name[:TAG]``; ``force_pair``
+    ``verification`` ``verify --json`` documents, ``contest`` ``compare --json`` or ``tune --json`` documents (the
+    first decides the settings of the commands), ``target_gguf`` a file or ``owner/name[:TAG]``; ``force_pair``
     packages what ``check`` refuses."""
 
     name: str | None = None
@@ -57,6 +59,7 @@ class PackageOptions:
     n_max: int | None = None
     validation: tuple[Path, ...] = ()
     verification: tuple[Path, ...] = ()
+    contest: tuple[Path, ...] = ()
     force_pair: bool = False
 
 
@@ -104,8 +107,13 @@ def build_package(
             for path, found in _by_name(match_verifications(options.verification, facts), names)
         ]
         document["validation"] = [summary(names[path], found) for path, found in _by_name(reports, names)]
+        by_hash = {hashes[path]: names[path] for path in names}
+        document["contests"] = [contest_summary(path, by_hash, first.max_drafts) for path in options.contest]
+        settings = settings_of(first.spec_type, first.n_max, document["contests"])
+        settings = replace(settings, n_max=_n_max(options.n_max, first, settings.n_max))
+        document["n_max"], document["p_min"] = settings.n_max, settings.p_min
         notes += _notes(document, reports, len(facts))
-        _write_texts(work, document, target_gguf)
+        _write_texts(work, document, target_gguf, settings)
         problems = verify_manifest(work)
         if problems:
             raise VerificationError(f"the package is damaged as soon as it is written: {problems[0]}")
@@ -196,7 +204,8 @@ def _document(
         "family": first.family,
         "spec_type": first.spec_type,
         "block_size": first.block_size,
-        "n_max": _n_max(options.n_max, first),
+        "n_max": None,
+        "p_min": None,
         "license": _license(options, first),
         "drafter": _origin(first.drafter, options.drafter_repo) | {"config_sha256": first.config_sha256},
         "target": _origin(first.target, options.target_repo, target_name) | {"files": first.target_files},
@@ -205,11 +214,11 @@ def _document(
     }
 
 
-def _n_max(wanted: int | None, facts: DrafterFacts) -> int | None:
+def _n_max(wanted: int | None, facts: DrafterFacts, measured: int | None) -> int | None:
     most = facts.max_drafts
     if wanted is not None and most is not None and wanted > most:
         raise UsageError(f"n-max {wanted} is more than the {most} tokens a block of this drafter can draft")
-    return wanted or facts.n_max
+    return wanted or measured
 
 
 def _license(options: PackageOptions, facts: DrafterFacts) -> dict[str, str | None]:
@@ -258,14 +267,13 @@ def _notes(document: Mapping[str, Any], reports: Mapping[Path, ValidationResult]
         yield Note("info", f"{count - len(reports)} of {count} files have no validation report (--validation)")
 
 
-def _write_texts(work: Path, document: dict[str, Any], target: TargetGguf | None) -> None:
+def _write_texts(work: Path, document: dict[str, Any], target: TargetGguf | None, settings: Settings) -> None:
     """Card and preset, then the manifest that lists them, then the sums that list the manifest."""
-    texts = {CARD: ("card", card_text(document, target))}
+    texts = {CARD: ("card", card_text(document, target, settings))}
     if target is not None:
         drafters = [f["path"] for f in document["files"]]
-        guess = "n_max" not in document["options"]
-        preset = preset_text(document["name"], target, drafters, document["spec_type"], document["n_max"], guess)
-        texts[PRESET] = ("preset", preset)
+        comment = FIRST_GUESS if guessed(document) else ""
+        texts[PRESET] = ("preset", preset_text(document["name"], target, drafters, settings, comment))
     for name, (role, text) in texts.items():
         (work / name).write_text(text, encoding="utf-8", newline="\n")
         entry = {"path": name, "role": role, "size": len(text.encode()), "sha256": sha256_of(work / name)}

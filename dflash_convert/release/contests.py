@@ -1,0 +1,173 @@
+"""What a package keeps of ``compare --json`` and ``tune --json`` documents: which settings were best on what hardware.
+
+Of every load and kind of prompt the fastest packaged file counts, and what it lost to, if anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dflash_convert.errors import ConfigError, UsageError
+from dflash_convert.jsonfile import read_json
+from dflash_convert.llama import NGRAMS
+from dflash_convert.measure.speed import FASTER
+from dflash_convert.validation.result import build
+
+KINDS = ("comparison", "tuning")
+SCHEMA = 1
+HOW = "write it with: dflash-convert compare --json, or tune --json"
+LIMIT = 300  # characters of a text
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A candidate on one kind of work, as ``compare`` and ``tune`` write it."""
+
+    name: str
+    methods: tuple[str, ...]
+    file: str | None
+    n_max: int | None
+    p_min: float | None
+    best: bool
+    tokens_per_second: float
+    gain: str | None
+    speedup: float | None
+    low: float | None
+    high: float | None
+    mean_length: float | None
+
+
+@dataclass(frozen=True)
+class Work:
+    """One load or kind of prompt."""
+
+    label: str
+    winner: str
+    candidates: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class File:
+    """A drafter that took part."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Contest:
+    """One document; ``by_kind`` holds the same work by kind of prompt."""
+
+    kind: str
+    engine: str
+    hardware: str
+    files: tuple[File, ...]
+    work: tuple[Work, ...]
+    by_kind: tuple[Work, ...] = ()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a package's commands and preset run its files. ``file`` is the one to show (None: nobody measured);
+    ``spec_type`` with the methods mixed in."""
+
+    spec_type: str
+    n_max: int | None
+    p_min: float | None = None
+    file: str | None = None
+
+
+def read_contest(path: Path) -> Contest:
+    """ConfigError for anything that is no document of this schema."""
+    data = read_json(path)
+    if data.get("kind") not in KINDS or data.get("schema") != SCHEMA:
+        raise ConfigError(f"{path} is no result of compare or tune", tip=HOW)
+    if data["kind"] == "tuning":
+        data = {**data, "work": [data.get("final")]}
+    try:
+        found = build(Contest, data)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path} is no result of compare or tune: {error}", tip=HOW) from None
+    _require_sane(path, found)
+    return found
+
+
+def _require_sane(path: Path, found: Contest) -> None:
+    """Everything goes into a card that others read, and into commands that they run."""
+    entries = [entry for work in (*found.work, *found.by_kind) for entry in work.candidates]
+    texts = [found.engine, found.hardware, *(work.label for work in (*found.work, *found.by_kind))]
+    figures = [n for e in entries for n in (e.p_min, e.speedup, e.low, e.high, e.tokens_per_second) if n is not None]
+    if not all(math.isfinite(n) and n >= 0 for n in figures):
+        raise ConfigError(f"{path}: a figure is not finite", tip=HOW)
+    if not all(text.isprintable() and len(text) <= LIMIT for text in texts):
+        raise ConfigError(f"{path}: engine, hardware or a label is not one line of text", tip=HOW)
+    for entry in entries:
+        mixed = entry.methods[1:] if entry.file else entry.methods
+        if not set(mixed) <= set(NGRAMS) or not 0 <= (entry.p_min or 0) < 1 or not 0 <= (entry.n_max or 0) <= 4096:
+            raise ConfigError(f"{path}: {entry.name!r} has settings that llama.cpp does not know", tip=HOW)
+
+
+def contest_summary(path: Path, names: Mapping[str, str], most: int | None) -> dict[str, Any]:
+    """The manifest's entry. ``names``: SHA-256 of each packaged file to its name in the package; ``most`` tokens a
+    block drafts. UsageError when no packaged file took part."""
+    found = read_contest(path)
+    packaged = {file.path: names[file.sha256] for file in found.files if file.sha256 in names}
+    works = (*found.work, *found.by_kind)
+    rows = [row for work in works if (row := _row(work, packaged)) is not None]
+    if not rows:
+        raise UsageError(
+            f"none of the drafters that {path} compares has the bytes of a file of this package",
+            tip="compare the packaged files and give that result",
+        )
+    if most is not None and any((row["n_max"] or 0) > most for row in rows):
+        raise ConfigError(f"{path}: a draft length is above the {most} tokens that a block drafts", tip=HOW)
+    return {"kind": found.kind, "engine": found.engine, "hardware": found.hardware, "rows": rows}
+
+
+def _row(work: Work, packaged: Mapping[str, str]) -> dict[str, Any] | None:
+    own = [each for each in work.candidates if each.file in packaged]
+    if not own:
+        return None
+    top = next((each for each in own if each.name == work.winner), None)
+    top = top or max(own, key=lambda each: (each.best, each.tokens_per_second))
+    kept = {name: value for name, value in dataclasses.asdict(top).items() if name not in ("name", "file", "methods")}
+    kept["mixed"] = list(top.methods[1:])
+    return {"label": work.label, "file": packaged[str(top.file)], **kept, "winner": _winner(work, top, packaged)}
+
+
+def _winner(work: Work, top: Entry, packaged: Mapping[str, str]) -> str | None:
+    """What to take instead of ``top``; None when that is the best."""
+    winner = next((each for each in work.candidates if each.name == work.winner), None)
+    if winner is None or winner is top:
+        return None
+    return packaged.get(winner.file or "") or ("no drafter" if not winner.methods else winner.name[:LIMIT])
+
+
+def settings_of(spec_type: str, n_max: int | None, contests: Sequence[Mapping[str, Any]]) -> Settings:
+    """Those of the first load of the first contest; without one a first guess."""
+    if not contests:
+        return Settings(spec_type, n_max)
+    first = contests[0]["rows"][0]
+    return Settings(",".join((spec_type, *first["mixed"])), first["n_max"] or n_max, first["p_min"], first["file"])
+
+
+def row_settings(row: Mapping[str, Any]) -> str:
+    """``n-max 4, p-min 0.5, with ngram-mod``."""
+    parts = [f"n-max {row['n_max']}"] if row["n_max"] else []
+    parts += [f"p-min {row['p_min']:g}"] if row["p_min"] else []
+    parts += [f"with {', '.join(row['mixed'])}"] if row["mixed"] else []
+    return ", ".join(parts) or "as it is"
+
+
+def row_advice(row: Mapping[str, Any]) -> str:
+    """What the measurement says of the file, in a few words."""
+    if row["winner"] is None and row["gain"] == FASTER:
+        return "the best here"
+    if row["winner"] in (None, "no drafter"):
+        return "no gain: run the target alone" if row["gain"] != FASTER else "a simpler way is as fast: no drafter"
+    return f"{row['winner']} was the better choice"
