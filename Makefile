@@ -6,6 +6,7 @@ make test-fast  the quick tests alone, on every core
 make lint       ruff and mypy              make format  mend what ruff can
 make faults     every file-system call failed in turn, 200 kills
 make limits     memory of every type       make fuzz    fuzzing
+make docs       the pages of docs/ as a site in $(OUT)/site, strictly checked
 make audit      known vulnerabilities      make clean   remove what was made
 make hardware LLAMA_SERVER=PATH            the pairs in a llama-server of yours
 endef
@@ -14,24 +15,27 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= out
 
+DFLASH ?= $(BIN)/dflash-convert
+TOOL := $(if $(filter $(BIN)/dflash-convert,$(DFLASH)),$(DFLASH))
+
 export HELP
 
 help:
 	@echo "$$HELP"
 
-.PHONY: help demo test test-fast lint format faults limits fuzz audit hardware release clean
+.PHONY: help demo test test-fast lint format faults limits fuzz audit hardware release clean docs
 
 $(BIN)/dflash-convert: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(CI),-c constraints.txt) -e '.[dev]'
 	touch $@
 
-demo: $(BIN)/dflash-convert
+demo: $(TOOL)
 	mkdir -p $(OUT)/demo
-	$(BIN)/dflash-convert fixtures/tiny-js/drafter --target-model-dir fixtures/tiny-js/target --target-name tiny-js \
+	$(DFLASH) fixtures/tiny-js/drafter --target-model-dir fixtures/tiny-js/target --target-name tiny-js \
 		-t q8_0 -t q4_0 -o $(OUT)/demo --force
 	for type in Q8_0 Q4_0; do \
-		$(BIN)/dflash-convert validate $(OUT)/demo/dflash-tiny-js-$$type.gguf fixtures/tiny-js/target-bf16.gguf \
+		$(DFLASH) validate $(OUT)/demo/dflash-tiny-js-$$type.gguf fixtures/tiny-js/target-bf16.gguf \
 			--prompts fixtures/tiny-js/prompts.jsonl --n-max 7 --quick --html $(OUT)/demo/report-$$type.html || exit $$?; \
 	done
 	@echo "Both models of this pair are tiny: drafting shows its acceptance here, it does not pay on a CPU."
@@ -52,6 +56,10 @@ lint: $(BIN)/dflash-convert
 format: $(BIN)/dflash-convert
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# the index is a page too; --strict makes an error of a link that leads nowhere
+docs: $(BIN)/dflash-convert
+	$(BIN)/python -m mkdocs build --quiet --strict --site-dir $(abspath $(OUT))/site
 
 # Slow proofs (figures in SECURITY.md): every fault and 200 kills, memory of every type, fuzzing, known vulnerabilities.
 FUZZ_RUNS ?= 100000
@@ -98,8 +106,6 @@ MIN_ACCEPTANCE ?=
 SETTINGS ?=
 JOBS ?= 1
 
-DFLASH ?= $(BIN)/dflash-convert
-TOOL := $(if $(filter $(BIN)/dflash-convert,$(DFLASH)),$(DFLASH))
 WORK := $(OUT)/release
 PLAN := $(WORK)/$(TARGET_NAME).toml
 place = $(or $(abspath $(wildcard $(1))),$(1))
