@@ -16,10 +16,10 @@ from packaging.specifiers import SpecifierSet
 
 from dflash_convert import __version__
 from dflash_convert.errors import DflashError
+from dflash_convert.installed import PACKAGE, install_command
 from dflash_convert.llama import spec_types
 
 Severity = Literal["ok", "note", "warning", "error"]
-PACKAGE = "dflash-convert"
 TIMEOUT = 5.0  # seconds for the Hub to answer
 EXTRAS = {"engine": "validate without a llama-server", "cluster": "batch --scheduler"}
 LOW_SPACE = 5 * 10**9  # bytes; the published drafters have 0.5 to 4 GB, and a conversion needs its output beside
@@ -80,7 +80,7 @@ def packages() -> list[Finding]:
         metadata = importlib.metadata.metadata(PACKAGE)
         requirements = [Requirement(text) for text in importlib.metadata.requires(PACKAGE) or ()]
     except importlib.metadata.PackageNotFoundError:
-        cure = f"pip install {PACKAGE}"
+        cure = install_command()
         return [Finding("packages", PACKAGE, "not installed, so its requirements are unknown", "warning", cure)]
     python = SpecifierSet(metadata["Requires-Python"] or "")
     good = python.contains(platform.python_version(), prereleases=True)
@@ -89,7 +89,7 @@ def packages() -> list[Finding]:
         if _applies(wanted):
             found.append(_package(wanted, "error", f"pip install '{wanted.name}{wanted.specifier}'"))
     for extra, purpose in EXTRAS.items():
-        cure = f"pip install '{PACKAGE}[{extra}]'  ({purpose})"
+        cure = f"{install_command(extra)}  ({purpose})"
         found += [_package(r, "note", cure) for r in requirements if not _applies(r) and _applies(r, extra)]
     return found
 
@@ -109,7 +109,7 @@ def _package(wanted: Requirement, severity: Severity, cure: str) -> Finding:
 
 
 def engines(llama_server: str | None, environment: Mapping[str, str]) -> list[Finding]:
-    from dflash_convert.engine.find import INSTALL, find_engines
+    from dflash_convert.engine.find import find_engines, install_tip
 
     try:
         engines = find_engines(llama_server, environment)
@@ -120,7 +120,7 @@ def engines(llama_server: str | None, environment: Mapping[str, str]) -> list[Fi
     for engine in engines:
         where = f"{engine.build} ({engine.found_by or 'package'}: {engine.path})" if engine.path else engine.build
         if engine.problem:
-            found.append(Finding("engines", engine.kind, engine.problem, "warning", INSTALL))
+            found.append(Finding("engines", engine.kind, engine.problem, "warning", install_tip()))
             continue
         found.append(Finding("engines", engine.kind, where))
         missing = [kind for kind in spec_types() if not engine.knows(kind)]
@@ -130,7 +130,7 @@ def engines(llama_server: str | None, environment: Mapping[str, str]) -> list[Fi
         found += [Finding("engines", "device", device) for device in engine.devices]
         usable = usable or engine.knows(spec_types()[0])
     if not usable:
-        found.append(Finding("engines", "llama.cpp", "none that can run a DFlash pair", "error", INSTALL, 7))
+        found.append(Finding("engines", "llama.cpp", "none that can run a DFlash pair", "error", install_tip(), 7))
     return found
 
 

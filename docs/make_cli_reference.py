@@ -6,17 +6,12 @@ python docs/make_cli_reference.py [--check]
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
+from generated import write_page  # finds the checkout, too
 
-ROOT = Path(__file__).resolve().parents[1]
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
+from dflash_convert.cli import COMMANDS, cli
 
-from dflash_convert.cli import COMMANDS, cli  # noqa: E402
-
-OUTPUT = Path(__file__).with_name("cli.md")
 WIDTH = 100
 INTRODUCTION = """# Command line reference
 
@@ -75,13 +70,5 @@ def _section(title: str, text: str) -> str:
     return f"## {title}\n\n```text\n{lines}\n```\n"
 
 
-def main(arguments: list[str]) -> int:
-    text = reference()
-    if "--check" in arguments:
-        return 0 if OUTPUT.is_file() and OUTPUT.read_text(encoding="utf-8") == text else 1
-    OUTPUT.write_text(text, encoding="utf-8", newline="\n")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_page("cli.md", reference()))

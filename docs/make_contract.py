@@ -6,15 +6,11 @@ python docs/make_contract.py [--check]
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
+from generated import write_page  # finds the checkout, too
 
-from dflash_convert.families.fields import ALL, TABLE, Field  # noqa: E402
+from dflash_convert.families.fields import ALL, TABLE, Field
 
-OUTPUT = Path(__file__).with_name("contract.md")
 INTRODUCTION = """# Fields of config.json
 
 Made from `dflash_convert/families/fields.py` by `docs/make_contract.py`; edit the table, not this file.
@@ -47,13 +43,5 @@ def _row(field: Field) -> str:
     return f"| {names} | {', '.join(field.where)} | {families} | {field.treatment} | {reason} |"
 
 
-def main(arguments: list[str]) -> int:
-    text = page()
-    if "--check" in arguments:
-        return 0 if OUTPUT.is_file() and OUTPUT.read_text(encoding="utf-8") == text else 1
-    OUTPUT.write_text(text, encoding="utf-8", newline="\n")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_page("contract.md", page()))

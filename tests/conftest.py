@@ -35,6 +35,7 @@ SLOW = (
         "tests/report/test_report_br",
     ),
     *("tests/pairing/test_every", "tests/verify/test_family_mutations.py", "tests/families/test_families_run.py"),
+    *("tests/docs/test_docs_examples.py", "tests/docs/test_docs_site.py"),
     *("tests/families/test_adding", "tests/vocab/test_vocab_fuzz.py", "tests/vocab/test_vocab_parity.py"),
 )
 

@@ -14,7 +14,13 @@ from dflash_convert.engine.failures import MISSING, OPTION, EngineRunError
 from dflash_convert.engine.trace import EngineInfo, Launch
 
 PROBE_TIMEOUT = 60.0
-INSTALL = "pip install 'dflash-convert[engine]', or name a llama-server with --llama-server PATH"
+
+
+def install_tip() -> str:
+    """How this installation gets an engine."""
+    from dflash_convert.installed import install_command  # importlib.metadata costs milliseconds
+
+    return f"{install_command('engine')}, or name a llama-server with --llama-server PATH"
 
 
 def find_engines(llama_server: str | None = None, environment: Mapping[str, str] = os.environ) -> list[EngineInfo]:
@@ -61,9 +67,9 @@ def choose(
             tip=f"name one with --llama-server PATH or {external.ENVIRONMENT}",
         )
     else:
-        raise EngineRunError(MISSING, "no llama.cpp was found: neither xllamacpp nor llama-server", tip=INSTALL)
+        raise EngineRunError(MISSING, "no llama.cpp was found: neither xllamacpp nor llama-server", tip=install_tip())
     if engine.problem:
-        raise EngineRunError(MISSING, engine.problem, tip=INSTALL)
+        raise EngineRunError(MISSING, engine.problem, tip=install_tip())
     return engine
 
 

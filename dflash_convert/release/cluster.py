@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from dflash_convert.errors import EngineError, UsageError
+from dflash_convert.installed import install_command
 from dflash_convert.release.batch import job_command, parse_outcome
 from dflash_convert.release.job import Outcome, child_environment
 from dflash_convert.release.plan import Job, Release
 
-INSTALL = "pip install 'dflash-convert[cluster]', here and on the workers"
 RETRIES = 2  # of a job that raised; a job whose worker died is retried by the scheduler in any case
 
 
@@ -31,7 +31,8 @@ class ClusterRunner:
         try:
             distributed: Any = importlib.import_module("distributed")
         except ImportError:
-            raise UsageError("--scheduler needs the distributed package", tip=INSTALL) from None
+            tip = f"{install_command('cluster')}, here and on the workers"
+            raise UsageError("--scheduler needs the distributed package", tip=tip) from None
         try:
             client = distributed.Client(self._address, timeout=self._timeout)
         except (OSError, ValueError) as error:

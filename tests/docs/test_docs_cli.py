@@ -54,12 +54,8 @@ def test_every_command_explains_itself(name: str) -> None:
 
 
 def test_reference_is_current() -> None:
-    """Word for word; line breaks may differ between versions of click."""
-    generator = f"import runpy; print(runpy.run_path({str(ROOT / 'docs' / 'make_cli_reference.py')!r})['reference']())"
-    done = subprocess.run([sys.executable, "-c", generator], capture_output=True, text=True, check=True)
-    assert REFERENCE.read_text(encoding="utf-8").split() == done.stdout.split(), (
-        "run: python docs/make_cli_reference.py"
-    )
+    call = [sys.executable, str(ROOT / "docs" / "make_cli_reference.py"), "--check"]
+    assert subprocess.run(call, check=False).returncode == 0, "run: python docs/make_cli_reference.py"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -322,7 +322,7 @@ def alive(pid: int) -> bool:
 # --- on a cluster
 
 HAS_DASK = importlib.util.find_spec("distributed") is not None
-needs_dask = pytest.mark.skipif(not HAS_DASK, reason="needs distributed: pip install 'dflash-convert[cluster]'")
+needs_dask = pytest.mark.skipif(not HAS_DASK, reason="needs distributed")
 
 
 @pytest.fixture
