@@ -106,12 +106,14 @@ def prepare(drafter: Source, target: Target, options: Options) -> Conversion:
     checkpoint = open_checkpoint(drafter.path)
     description = _describe(checkpoint, drafter, target, options)
     vocabulary, findings = _pair(checkpoint, description, drafter, target, options)
-    general = general_keys(
+    general, general_notes = general_keys(
         description.architecture,
         drafter.path,
+        checkpoint.config,
         ((t.name, t.shape) for t in description.tensors),
         options.model_name,
         drafter.repository,
+        plain=options.plain,
     )
     tokenizer = vocabulary.keys(description.mask_token_id)
     target_name = options.target_name or target.name
@@ -121,7 +123,7 @@ def prepare(drafter: Source, target: Target, options: Options) -> Conversion:
     files = []
     for outtype in dict.fromkeys(resolve_outtype(o, description.tensors) for o in options.outtypes):
         files.append(plan_file(description, outtype, general, tokenizer, extra, options.types))
-    notes = (*notes_of(description), *vocabulary.notes)
+    notes = (*notes_of(description), *general_notes, *vocabulary.notes)
     return Conversion(
         description, vocabulary, tuple(files), checkpoint, target_name, notes, options.types.imatrix, tuple(findings)
     )

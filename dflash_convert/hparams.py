@@ -10,6 +10,20 @@ from dflash_convert.llama_tables import MAX_LAYERS
 from dflash_convert.text import shorten
 
 T = TypeVar("T")
+# what public configs call the language model inside a multimodal or wrapped model; llama.cpp's converter reads most
+TEXT_CONFIGS = (
+    "text_config",
+    "llm_config",
+    "lm_config",
+    "language_config",
+    "thinker_config",
+    "language_model_config",
+    "language_model",
+    "text_model",
+    "text_model_config",
+    "llm",
+    "lfm",
+)
 U32_MAX = (1 << 32) - 1
 F32_MAX = 3.4028234e38
 
@@ -17,17 +31,16 @@ F32_MAX = 3.4028234e38
 class Config:
     """A config object with typed access; errors name the file and the field.
 
-    ``fields`` is the flattened object (nested ``text_config`` or ``transformer_layer_config`` over the top
-    level), ``nested`` its ``dflash_config``.  Getters return None for absent or null fields.
+    ``fields`` is the flattened object (:func:`text_config` and ``transformer_layer_config`` over the top level),
+    ``nested`` its ``dflash_config``.  Getters return None for absent or null fields.
     """
 
     def __init__(self, raw: Mapping[str, Any], file: str = "config.json") -> None:
         self.raw = raw
         self.file = file
-        self.fields: dict[str, Any] = dict(raw)
-        for inner in ("text_config", "transformer_layer_config"):
-            if isinstance(raw.get(inner), dict):
-                self.fields.update(raw[inner])
+        self.fields: dict[str, Any] = {**raw, **text_config(raw)}
+        if isinstance(raw.get("transformer_layer_config"), dict):
+            self.fields.update(raw["transformer_layer_config"])
         nested = raw.get("dflash_config")
         if nested is not None and not isinstance(nested, dict):
             raise self.fail("dflash_config", nested, "an object")
@@ -110,6 +123,20 @@ class Config:
         if value is None:
             raise self.missing(*names, tip=tip)
         return value
+
+
+def text_config(raw: Mapping[str, Any], depth: int = 4) -> Mapping[str, Any]:
+    """The part of a config.json that describes the language model of a multimodal or wrapped model, else nothing."""
+    for name in TEXT_CONFIGS:
+        inner = raw.get(name)
+        if isinstance(inner, dict):
+            return (text_config(inner, depth - 1) if depth else {}) or inner
+    return {}
+
+
+def classes(raw: Mapping[str, Any]) -> list[str]:
+    """A target's class names: its own, then that of the language model inside."""
+    return [*architectures(raw), *architectures(text_config(raw))]
 
 
 def architectures(raw: Mapping[str, Any]) -> list[str]:

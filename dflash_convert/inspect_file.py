@@ -14,10 +14,10 @@ from dflash_convert.container.keys import Keys
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import KV, TensorType, array_length, tensor_nbytes
 from dflash_convert.drafter import Description, Overrides, Taps
-from dflash_convert.errors import TokenizerError, UsageError
+from dflash_convert.errors import ConfigError, TokenizerError, UsageError
 from dflash_convert.families.detect import describe, looks_like_target
 from dflash_convert.forks.dialects import BY_ARCHITECTURE, dialect_of
-from dflash_convert.hparams import architectures
+from dflash_convert.hparams import architectures, classes
 from dflash_convert.hub import existing
 from dflash_convert.memory.models import drafter_from_config, model_from_keys, target_from_config
 from dflash_convert.notes import Note
@@ -312,9 +312,13 @@ def _vocabulary_json(vocabulary: Vocabulary) -> dict[str, Any]:
 def _target(path: Path, config: Mapping[str, Any]) -> Inspection:
     notes: list[Note] = []
     view = target_directory(Target(config, path), tokens=False)
-    vocabulary = _vocabulary(path, view.rows or 0, notes)
-    names = architectures(config)
-    arch = next((llama.BY_CLASS[name] for name in names if name in llama.BY_CLASS), None)
+    vocabulary = None
+    if view.rows is None:
+        notes.append(Note("warning", "config.json states no vocab_size: the tokenizer was not read"))
+    else:
+        vocabulary = _vocabulary(path, view.rows, notes)
+    names = classes(config)
+    arch = llama.architecture_of(names)
     data = {
         "architectures": names,
         "architecture": arch,
@@ -328,7 +332,12 @@ def _target(path: Path, config: Mapping[str, Any]) -> Inspection:
     }
     if vocabulary is not None:
         notes += vocabulary.notes
-    return Inspection("target", path, _given(data), tuple(notes), target_from_config(config))
+    try:
+        model = target_from_config(config)
+    except ConfigError as error:  # of what nothing but a memory plan needs
+        notes.append(Note("warning", f"memory is not known: {error}"))
+        model = None
+    return Inspection("target", path, _given(data), tuple(notes), model)
 
 
 def _given(data: Mapping[str, Any]) -> dict[str, Any]:

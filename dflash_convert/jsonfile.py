@@ -1,4 +1,4 @@
-"""JSON out of untrusted files: bounded before it is parsed, and strict about what it says."""
+"""JSON and text out of untrusted files: bounded before it is parsed, and strict about what it says."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; ConfigError for anything else, for NaN constants, repeated keys and deep nesting."""
+    """A JSON object; ConfigError for anything else, for repeated keys and deep nesting."""
     try:
         if path.stat().st_size > MAX_JSON:
             raise ConfigError(f"{path.name}: larger than {MAX_JSON // 1_000_000} MB")
@@ -39,7 +39,8 @@ def parse_json(
 ) -> dict[str, Any]:
     """The JSON object in ``data``, always UTF-8; ``refuse`` names ``name`` and the defect.
 
-    ``strict=False`` admits NaN constants and repeated keys (the last one counts), as tokenizer libraries do.
+    NaN and the infinities, which JSON forbids and exporters write, are read as numbers: whoever needs one as a number
+    refuses it.  ``strict=False`` admits repeated keys (the last one counts), as tokenizer libraries do.
     ``keep`` turns every strictly read object into what is kept of it, the innermost first.
     """
 
@@ -50,14 +51,10 @@ def parse_json(
             raise refuse(f"{name}: key {twice!r} occurs twice")
         return result if keep is None else keep(result)
 
-    def constant(text: str) -> Any:
-        raise refuse(f"{name}: {text} is not a number that JSON allows")
-
     if sum(map(data.count, (b"{", b"[", b","))) > max_items:
         raise refuse(f"{name}: more than {max_items:,} items")
-    hooks: dict[str, Any] = {"object_pairs_hook": unique, "parse_constant": constant} if strict else {}
     try:
-        value = json.loads(data.decode("utf-8-sig"), **hooks)
+        value = json.loads(text_of(data), object_pairs_hook=unique if strict else None)
     except UnicodeDecodeError:
         raise refuse(f"{name}: not UTF-8 text") from None
     except RecursionError:
@@ -70,6 +67,12 @@ def parse_json(
     if _has_lone_surrogate(data, value):
         raise refuse(f"{name}: contains an unpaired surrogate")
     return value
+
+
+def text_of(data: bytes) -> str:
+    """UTF-8 text of a person's or exporter's file, without the byte order mark that some editors put first;
+    UnicodeDecodeError for anything else."""
+    return data.decode("utf-8-sig")
 
 
 def _has_lone_surrogate(data: bytes, value: Any) -> bool:

@@ -6,7 +6,7 @@ is in :mod:`dflash_convert.llama_tables`, which ``tools/refresh_llama.py`` write
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -178,6 +178,11 @@ def spec_types() -> tuple[str, ...]:
 
 # Hugging Face class -> the architecture string llama.cpp's converter gives it; the first ones it finds by other means
 BY_CLASS: Mapping[str, str] = MappingProxyType({"KimiK2ForCausalLM": "deepseek2", **llama_tables.CLASSES})
+
+
+def architecture_of(names: Iterable[str]) -> str | None:
+    """The architecture that llama.cpp's converter gives to the first class that it knows."""
+    return next((BY_CLASS[name] for name in names if name in BY_CLASS), None)
 
 
 def class_of(architecture: str) -> str | None:

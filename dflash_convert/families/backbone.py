@@ -14,7 +14,7 @@ from dflash_convert.container.types import KV, ValueType, array, boolean, f32, s
 from dflash_convert.drafter import TensorPlan, Weight
 from dflash_convert.errors import ConfigError, FamilyError
 from dflash_convert.families.common import rules
-from dflash_convert.hparams import Config, architectures
+from dflash_convert.hparams import Config, classes
 from dflash_convert.llama import ACTIVATIONS, DFLASH
 from dflash_convert.notes import Note
 
@@ -187,7 +187,7 @@ def scale_keys(config: Config, target: Config, notes: list[Note]) -> list[KV]:
     if softcap:
         keys.append(f32(f"{ARCH}.final_logit_softcapping", softcap))
     scale = config.number("dflash_config.input_embedding_scale", "input_embedding_scale")
-    if scale is None and any(a.startswith("Gemma") for a in architectures(target.raw)):
+    if scale is None and any(a.startswith("Gemma") for a in classes(target.raw)):
         hidden = target.need(target.integer("hidden_size", low=1), "hidden_size")
         scale = hidden**0.5
         notes.append(Note("derived", f"embedding scale sqrt({hidden}): a Gemma target scales its embeddings"))

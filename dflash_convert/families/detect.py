@@ -12,7 +12,7 @@ from dflash_convert.drafter import Description, Overrides, spelled
 from dflash_convert.errors import FamilyError, UsageError
 from dflash_convert.families import contract, deepseek_v4, dflash, eagle3, gemma4_assistant, gemma4_dspark, refused
 from dflash_convert.families.common import plain_weights
-from dflash_convert.hparams import Config, architectures
+from dflash_convert.hparams import Config, architectures, classes
 from dflash_convert.llama import DFLASH
 from dflash_convert.notes import Note
 from dflash_convert.target import Target
@@ -102,7 +102,7 @@ def refuse_target(
 ) -> None:
     """FamilyError when ``config`` is a target's: known from config.json alone, before any weight is fetched or read."""
     if looks_like_target(config):
-        shown = architectures(config)[0]
+        shown = classes(config)[0]
         raise FamilyError(
             f"{name}: {shown} is a {model_name(shown)} target model, not a DFlash drafter; did you swap the arguments?",
             tip=usage,
@@ -119,8 +119,8 @@ def unknown_family(checkpoint: Checkpoint, names: list[str]) -> FamilyError:
 
 
 def looks_like_target(config: Mapping[str, Any]) -> bool:
-    """A causal or conditional-generation model without a drafter's architecture string or fields."""
-    names = architectures(config)
+    """A causal or conditional-generation model, or a wrapper around one, without a drafter's class or fields."""
+    names = classes(config)
     if any(name in known() or name in refused.ARCHITECTURES for name in names):
         return False
     return any(n.endswith(("ForCausalLM", "ForConditionalGeneration")) for n in names) and not any(

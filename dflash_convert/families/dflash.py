@@ -23,7 +23,7 @@ from dflash_convert.families import (
 )
 from dflash_convert.families.backbone import ARCH, Sizes
 from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require, rules
-from dflash_convert.hparams import Config, architectures
+from dflash_convert.hparams import Config, architectures, classes
 from dflash_convert.notes import Note
 from dflash_convert.rope import Rope, read_rope
 from dflash_convert.target import Target
@@ -195,7 +195,7 @@ def _rotary(
 def _repeats_target(rope: Rope, target: Config) -> bool:
     """A Qwen3.5-type target's config copied into the head: the same factor in both."""
     kinds = [str(target.raw.get("model_type", "")), str(target.fields.get("model_type", ""))]
-    names = [kind for kind in (*kinds, *architectures(target.raw)) if kind.startswith(("qwen3_5", "Qwen3_5"))]
+    names = [kind for kind in (*kinds, *classes(target.raw)) if kind.startswith(("qwen3_5", "Qwen3_5"))]
     return bool(names) and rotary.target_partial(target.raw) == rope.partial
 
 

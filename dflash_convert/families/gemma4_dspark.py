@@ -17,7 +17,7 @@ from dflash_convert.errors import CheckpointError, FamilyError
 from dflash_convert.families import backbone, dspark, fields, gemma4, promises, quantized, rotary, spellings
 from dflash_convert.families.backbone import ARCH, BACKBONE, Sizes
 from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require, rules
-from dflash_convert.hparams import Config, architectures
+from dflash_convert.hparams import Config, classes
 from dflash_convert.notes import Note
 from dflash_convert.rope import GLOBAL_SHARE, Rope, read_rope
 from dflash_convert.target import Target
@@ -128,7 +128,7 @@ def _embedding_scale(sizes: Sizes) -> KV:
 
 
 def _gemma(target: Config) -> bool:
-    return any(name.startswith("Gemma") for name in architectures(target.raw))
+    return any(name.startswith("Gemma") for name in classes(target.raw))
 
 
 def _tensors(

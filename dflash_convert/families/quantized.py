@@ -6,6 +6,7 @@ The pairs are found by name and checked by shape; config.json only names the sch
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -57,7 +58,7 @@ def logical_weights(checkpoint: Checkpoint, notes: list[Note]) -> Loaded:
     """Join packed tensors with their scales; FamilyError names a scheme that cannot be dequantized."""
     tensors = checkpoint.tensors
     config = quantization_config(checkpoint)
-    _refuse_scheme(config, tensors)
+    _refuse_scheme(config, tensors, notes)
     used: set[str] = set()
     weights: list[Weight] = []
     skipped: list[tuple[str, str]] = []
@@ -89,12 +90,17 @@ def quantization_config(checkpoint: Checkpoint) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _refuse_scheme(config: Mapping[str, Any], tensors: Mapping[str, SourceTensor]) -> None:
+def _refuse_scheme(config: Mapping[str, Any], tensors: Mapping[str, SourceTensor], notes: list[Note]) -> None:
+    """FamilyError for a scheme that the tensors show; a label alone was inherited from the target's config.json."""
     names = [str(config.get(field, "")).lower() for field in ("quant_method", "format", "quant_algo")]
     groups = config.get("config_groups")
     for group in groups.values() if isinstance(groups, dict) else []:
         names.append(str(group.get("format", "")).lower() if isinstance(group, dict) else "")
     scheme = next((REFUSED[name] for name in names if name in REFUSED), None)
+    if scheme is not None and not any(map(_is_quantized, tensors.values())):
+        text = f"config.json says that the weights are quantized with {scheme}, and they are not: its target's words?"
+        notes.append(Note("warning", f"{text} The tensors count"))
+        scheme = None
     suffixes = {name.rpartition(".")[2] for name in tensors}
     if scheme is None and "qweight" in suffixes:
         scheme = "AWQ or GPTQ (qweight)"
@@ -110,6 +116,16 @@ def _refuse_scheme(config: Mapping[str, Any], tensors: Mapping[str, SourceTensor
 
 
 _WEIGHTS = (".weight", ".weight_packed")
+# what quantizers add to a tensor's name, whatever its dtype
+_PARTS = re.compile(
+    r"[._](qweight|qzeros|scales?|biases|g_idx|weight_(packed|shape|scale\w*|zero_point|global_scale)|absmax|quant_map|"
+    r"quant_state\.\w+|nested_absmax|SCB|W_q|codes|codebooks|qdata|_data|_scale|pre_quant_scale)$"
+)
+
+
+def _is_quantized(tensor: SourceTensor) -> bool:
+    """A matrix without fractions, or a part of one; what maps tokens (d2t, t2d) is a list."""
+    return (tensor.dtype not in FLOATS and len(tensor.shape) > 1) or _PARTS.search(tensor.name) is not None
 
 
 def _join(tensor: SourceTensor, tensors: Mapping[str, SourceTensor], config: Mapping[str, Any]) -> Weight | None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dflash_convert.errors import ConfigError, UsageError
+from dflash_convert.jsonfile import text_of
 from dflash_convert.validation import reference, result
 
 Ids = NDArray[np.int64]
@@ -139,7 +140,7 @@ def from_text(paths: Sequence[Path], tokenize: Tokenize, size: int) -> Ranking:
         data = _read(path, MAX_TEXT)
         digest.update(data)
         try:
-            text = data.decode("utf-8-sig")
+            text = text_of(data)
         except UnicodeDecodeError as error:
             raise ConfigError(f"{path} is not UTF-8 text (byte {error.start})") from None
         parts += [(path.stem, tokenize(part)) for part in _chunks(text)]

@@ -20,7 +20,7 @@ from dflash_convert.pairing.behaviour import (
 from dflash_convert.pairing.copies import check_copies
 from dflash_convert.pairing.encoding import check_encoding
 from dflash_convert.pairing.finding import Finding, errors_of, refusal
-from dflash_convert.pairing.geometry import check_depth, check_host, check_tapping, check_width
+from dflash_convert.pairing.geometry import check_depth, check_host, check_stated, check_tapping, check_width
 from dflash_convert.pairing.lineage import check_convertible, check_file_name, check_forced, check_kinds, check_lineage
 from dflash_convert.pairing.load import open_pair
 from dflash_convert.pairing.promises import check_promises, check_types
@@ -49,6 +49,7 @@ def _findings(drafter: DrafterView, target: TargetView, n_max: int | None) -> It
     row = drafter.row
     if row is None:
         return
+    yield from check_stated(drafter, target)
     yield from check_depth(drafter, target)
     yield from check_convertible(drafter)
     yield from check_width(drafter, target)

@@ -133,7 +133,7 @@ def _base_models(path: Path) -> list[str]:
         return []
     import gguf
 
-    metadata = gguf.Metadata.apply_metadata_heuristic(gguf.Metadata(), read_card(path))
+    metadata = gguf.Metadata.apply_metadata_heuristic(gguf.Metadata(), read_card(path)[0])
     return [str(entry["name"]) for entry in metadata.base_models or [] if entry.get("name")]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dflash_convert import llama
 from dflash_convert.drafter import Taps
+from dflash_convert.hparams import TEXT_CONFIGS
 from dflash_convert.pairing.finding import Finding, error, warning
 from dflash_convert.pairing.view import UNKNOWN, DrafterView, TargetView
 
@@ -19,6 +20,16 @@ def wrong_target(drafter: DrafterView) -> str:
     if drafter.made_for:
         return f"likeliest the wrong target: this drafter says it was made for {drafter.made_for[0]}"
     return "likeliest the wrong target: take the one that the drafter's model card names"
+
+
+def check_stated(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
+    """A target's config that says neither depth nor width leaves two rules without a say."""
+    stated = {"num_hidden_layers": target.layers, "hidden_size": target.hidden}
+    missing = [name for name, value in stated.items() if value is None]
+    if target is not UNKNOWN and missing:
+        where = "block_count or embedding_length" if target.is_gguf else f"the top level and {', '.join(TEXT_CONFIGS)}"
+        cure = f"depth or width was not checked: the target says none (read: {where})"
+        yield warning("target-config", None, f"no {' and no '.join(missing)}", cure)
 
 
 def check_depth(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:

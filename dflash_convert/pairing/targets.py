@@ -9,7 +9,8 @@ from typing import Any
 from dflash_convert import llama
 from dflash_convert.container.keys import Keys, keys_of
 from dflash_convert.container.reader import Gguf
-from dflash_convert.hparams import Config, architectures
+from dflash_convert.errors import ConfigError
+from dflash_convert.hparams import TEXT_CONFIGS, Config, classes
 from dflash_convert.pairing.view import MAX_BASES, TargetView, Vocab, vocab_from_keys
 from dflash_convert.pairing.weights import GgufTables, target_tables
 from dflash_convert.target import Target
@@ -75,8 +76,8 @@ def target_directory(target: Target, *, tokens: bool = True, vocab: Vocab | None
     """
     path, raw = target.files, target.config
     config = Config(raw, f"{path.name}/config.json")
-    classes = architectures(raw)
-    known = next((llama.BY_CLASS[each] for each in classes if each in llama.BY_CLASS), None)
+    names = classes(raw)
+    known = llama.architecture_of(names)
     rope = config.table("rope_parameters") or config.table("rope_scaling") or {}
     hidden, rows = config.integer("hidden_size"), config.integer("vocab_size")
     if vocab is None:
@@ -85,14 +86,14 @@ def target_directory(target: Target, *, tokens: bool = True, vocab: Vocab | None
         path=path,
         is_gguf=False,
         architecture=known,
-        label=classes[0] if classes else "no architecture",
+        label=names[0] if names else "no architecture",
         hidden=hidden,
         layers=config.integer("num_hidden_layers"),
         rows=rows if rows is not None else vocab.size,
         vocab=vocab,
         rope_bases=_rope_bases(config, rope),
         mrope="mrope_section" in rope,
-        embedding_scale=_scale(known or (classes[0] if classes else ""), hidden, None),
+        embedding_scale=_scale(known or (names[0] if names else ""), hidden, None),
         names=tuple(dict.fromkeys(filter(None, (target.name, config.text("_name_or_path"))))),
         context=config.integer("max_position_embeddings"),
         tables=target_tables(path) if tokens else None,
@@ -111,5 +112,8 @@ def _rope_bases(config: Config, rope: Mapping[str, Any]) -> tuple[float, ...]:
 
 def directory_vocab(path: Path, rows: int | None) -> Vocab:
     """The vocabulary as a drafter's conversion would write it, padded to the target's own rows."""
-    vocabulary = load_vocabulary(path, vocab_size=rows or 0)
+    if rows is None:
+        places = ", ".join(TEXT_CONFIGS)
+        raise ConfigError(f"target {path.name}/config.json: vocab_size is missing (read: the top level, {places})")
+    vocabulary = load_vocabulary(path, vocab_size=rows)
     return vocab_from_keys(path.name, {kv.name: kv for kv in vocabulary.entries})

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_convert.errors import ConfigError, UsageError
+from dflash_convert.jsonfile import text_of
 from dflash_convert.release.manifest import plain_name
 
 if sys.version_info >= (3, 11):
@@ -110,7 +111,7 @@ def read_release(path: Path) -> Release:
     try:
         if path.stat().st_size > MAX_FILE:
             raise ConfigError(f"{path} is larger than {MAX_FILE >> 20} MiB")
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(text_of(path.read_bytes()))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_convert.errors import ConfigError, UsageError
+from dflash_convert.jsonfile import text_of
 from dflash_convert.release.facts import DrafterFacts
 from dflash_convert.validation.result import ValidationResult, from_json
 
@@ -23,7 +24,7 @@ def read_report(path: Path) -> ValidationResult:
     try:
         if path.stat().st_size > MAX_REPORT:
             raise ConfigError(f"{path} is larger than {MAX_REPORT >> 20} MiB")
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(text_of(path.read_bytes()))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file", tip="write it with: dflash-convert validate --json") from None
     except (OSError, ValueError, RecursionError) as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_convert.errors import ConfigError, UsageError, VerificationError
+from dflash_convert.jsonfile import text_of
 from dflash_convert.release.facts import DrafterFacts
 
 MAX_REPORT = 64 << 20  # bytes; some hundred per tensor
@@ -39,7 +40,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_REPORT:
             raise ConfigError(f"{path} is larger than {MAX_REPORT >> 20} MiB")
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(text_of(path.read_bytes()))
         tensors = document["tensors"]
         good = isinstance(document["passed"], bool) and isinstance(document["path"], str)
         if not good or not all(isinstance(t["type"], str) and "snr_db" in t and "cosine" in t for t in tensors):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_convert.errors import ConfigError, UsageError
+from dflash_convert.jsonfile import text_of
 from dflash_convert.notes import Note
 from dflash_convert.validation.prompts import SETS
 from dflash_convert.validation.result import Thresholds
@@ -91,7 +92,7 @@ def parse_n_max(text: str) -> tuple[int, ...]:
 def read_thresholds(path: Path) -> dict[str, float]:
     """Thresholds from a JSON or TOML file: any field of :class:`Thresholds` but ``recorded_at``."""
     try:
-        text = path.read_text("utf-8")
+        text = text_of(path.read_bytes())
         data = _toml(text) if path.suffix == ".toml" else json.loads(text)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None

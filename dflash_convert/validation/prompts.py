@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_convert.errors import ConfigError, UsageError
+from dflash_convert.jsonfile import text_of
 
 SETS = ("code", "javascript", "prose", "reasoning")
 N_PREDICT = 256
@@ -49,7 +50,7 @@ def bundled(names: Iterable[str], n_predict: int | None = None) -> tuple[Item, .
 def read(path: Path, n_predict: int | None = None) -> tuple[Item, ...]:
     """The prompts of a file. Raises :class:`ConfigError` that names file and line."""
     try:
-        text = path.read_text("utf-8")
+        text = text_of(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", tip=f"--prompts takes {EXAMPLE}") from None
     except UnicodeDecodeError:

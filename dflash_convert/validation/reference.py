@@ -10,6 +10,7 @@ from typing import Any
 
 from dflash_convert.engine.trace import EngineInfo
 from dflash_convert.errors import ConfigError
+from dflash_convert.jsonfile import text_of
 from dflash_convert.output import write_text
 from dflash_convert.validation.options import Options
 from dflash_convert.validation.pair import Pair
@@ -130,7 +131,7 @@ def save(path: Path, data: dict[str, Any], *, force: bool = False) -> None:
 def load(path: Path) -> Reference:
     """Read a reference; :class:`ConfigError` names the file and what is wrong with it."""
     try:
-        data = json.loads(path.read_text("utf-8"))
+        data = json.loads(text_of(path.read_bytes()))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:

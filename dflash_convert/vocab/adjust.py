@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dflash_convert.container.types import KV, u32
+from dflash_convert.hparams import text_config
 from dflash_convert.notes import Note
 from dflash_convert.vocab.assemble import Request
 from dflash_convert.vocab.files import content, is_int
@@ -73,13 +74,12 @@ def _end_of_turn(eos: object, bos: object) -> list[KV]:
 def _hunyuan(request: Request, ids: Mapping[str, int]) -> list[KV]:
     """Hunyuan's config.json names the wrong bos and eos: its own tokens and eod_token_id are right."""
     keys = []
-    nested = request.model_config.get("text_config")
-    config = {**request.model_config, **(nested if isinstance(nested, Mapping) else {})}
+    config = {**request.model_config, **text_config(request.model_config)}
     if "<|bos|>" in ids and not request.files.has("tokenizer.json"):
         keys.append(u32(SPECIAL_KEY["bos"], ids["<|bos|>"]))
     if is_int(config.get("eod_token_id")):
         keys.append(u32(SPECIAL_KEY["eos"], config["eod_token_id"]))
-    eos = request.files.optional_json("generation_config.json").get("eos_token_id")
+    eos = request.generation.get("eos_token_id")
     if isinstance(eos, list) and len(eos) >= 2 and is_int(eos[0]):
         keys.append(u32(SPECIAL_KEY["eot"], eos[0]))
     return keys
@@ -99,7 +99,7 @@ def resolve_leftovers(request: Request, ids: Mapping[str, int], texts: Sequence[
             specials.ids[kind] = ids[name]
             specials.notes.append(Note("derived", f"{kind} {ids[name]}: tokenizer_config.json names {name!r}"))
     listed: list[object] = []
-    for config in (request.model_config, request.files.optional_json("generation_config.json")):
+    for config in (request.model_config, request.generation):
         value = config.get("eos_token_id")
         listed += value if isinstance(value, list) else []
     extra = [tid for tid in dict.fromkeys(t for t in listed if isinstance(t, int)) if 0 <= tid < len(texts)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,11 @@ class Request:
 
     def where(self, name: str) -> str:
         return str(self.files.directory / name)
+
+    @cached_property
+    def generation(self) -> dict[str, Any]:
+        """generation_config.json, which only adds to what the tokenizer's files say."""
+        return self.files.side_json("generation_config.json", self.notes)
 
     @property
     def architecture(self) -> str:

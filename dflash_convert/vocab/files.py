@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dflash_convert.errors import TokenizerError
-from dflash_convert.jsonfile import LFS, parse_json
+from dflash_convert.jsonfile import LFS, parse_json, text_of
+from dflash_convert.notes import Note
 
 MAX_BYTES = 128 << 20  # the largest tokenizer.json in the field is 35 MB
 MAX_ITEMS = 8_000_000  # lists, objects and commas, which bound what parsing allocates; Gemma 4's has 1.8 million
@@ -27,6 +28,17 @@ def collector_paused() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+@contextmanager
+def left_out(notes: list[Note]) -> Iterator[None]:
+    """A side file inside that cannot be used is left out with a warning; a disk that fails still stops the run."""
+    try:
+        yield
+    except TokenizerError as error:
+        if isinstance(error.__cause__, OSError):
+            raise
+        notes.append(Note("warning", f"{error}; left out"))
 
 
 class TokenizerFiles:
@@ -88,9 +100,9 @@ class TokenizerFiles:
 
     def text(self, name: str) -> str:
         try:
-            return self.read(name).decode("utf-8")
+            return text_of(self.read(name))
         except UnicodeDecodeError as error:
-            raise TokenizerError(f"{self.directory / name}: not UTF-8 at byte {error.start}") from error
+            raise TokenizerError(f"{self.directory / name}: not UTF-8 at byte {error.start}") from None
 
     def json(self, name: str) -> dict[str, Any]:
         """A JSON object, or a TokenizerError; always UTF-8, whatever the locale says."""
@@ -102,6 +114,12 @@ class TokenizerFiles:
 
     def optional_json(self, name: str) -> dict[str, Any]:
         return self.json(name) if self.has(name) else {}
+
+    def side_json(self, name: str, notes: list[Note]) -> dict[str, Any]:
+        """As :meth:`optional_json`; a damaged file is left out with a warning, because the model does without it."""
+        with left_out(notes):
+            return self.optional_json(name)
+        return {}
 
 
 def content(entry: object) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from dflash_convert.container.types import KV, boolean, u32
 from dflash_convert.errors import TokenizerError
+from dflash_convert.hparams import text_config
 from dflash_convert.notes import Note
 from dflash_convert.vocab.files import content, is_int
 from dflash_convert.vocab.types import SPECIAL_KEY
@@ -74,10 +75,11 @@ def read_specials(sources: SpecialSources, size: int, *, strict: bool = True, pl
                 strict,
                 "tokenizer_config.json",
             )
-    nested = sources.model_config.get("text_config")
+    inside = {"text_config": sources.model_config.get("text_config")} if plain else sources.model_config
+    nested = text_config(inside)  # the reference knows one name only
     for kind in kinds:
         value = sources.model_config.get(f"{kind}_token_id")
-        if value is None and isinstance(nested, Mapping):
+        if value is None:
             value = nested.get(f"{kind}_token_id")
         if isinstance(value, list) and kind not in found.ids:
             found.notes.append(

@@ -7,9 +7,10 @@ from typing import Any
 from dflash_convert.container.types import KV, ValueType, array, string
 from dflash_convert.errors import TokenizerError
 from dflash_convert.notes import Note
-from dflash_convert.vocab.files import TokenizerFiles
+from dflash_convert.vocab.files import TokenizerFiles, left_out
 
 KEY = "tokenizer.chat_template"
+BOM = "\ufeff"
 Template = str | list[dict[str, Any]]
 
 
@@ -19,14 +20,15 @@ def find_template(files: TokenizerFiles, config: dict[str, Any], *, plain: bool)
     Files of their own win over tokenizer_config.json, as in transformers; the reference prefers the latter,
     and so does ``plain``.
     """
-    found = [(source, template) for source, template in _sources(files, plain) if template is not None]
+    notes: list[Note] = []
+    found = [(source, template) for source, template in _sources(files, plain, notes) if template is not None]
     inline = _template(config, "tokenizer_config.json", plain)
     if inline is not None:
         found.insert(0 if plain else len(found), ("tokenizer_config.json", inline))
     if not found or (plain and not config):
-        return None, []
+        return None, notes
     source, template = found[0]
-    notes = [Note("info", f"chat template from {source}")]
+    notes.append(Note("info", f"chat template from {source}"))
     for other, text in found[1:]:
         if text != template:
             notes.append(
@@ -37,16 +39,27 @@ def find_template(files: TokenizerFiles, config: dict[str, Any], *, plain: bool)
     return template, notes
 
 
-def _sources(files: TokenizerFiles, plain: bool) -> list[tuple[str, Template | None]]:
+def _sources(files: TokenizerFiles, plain: bool, notes: list[Note]) -> list[tuple[str, Template | None]]:
     found: list[tuple[str, Template | None]] = []
-    if files.has("chat_template.jinja"):
-        text = files.text("chat_template.jinja")
-        more = files.glob("additional_chat_templates/*.jinja")
-        named = [{"name": path.stem, "template": files.text(f"additional_chat_templates/{path.name}")} for path in more]
+    text = _text(files, "chat_template.jinja", plain, notes) if files.has("chat_template.jinja") else None
+    if text is not None:
+        named = []
+        for path in files.glob("additional_chat_templates/*.jinja"):
+            more = _text(files, f"additional_chat_templates/{path.name}", plain, notes)
+            named += [] if more is None else [{"name": path.stem, "template": more}]
         found.append(("chat_template.jinja", [{"name": "default", "template": text}, *named] if named else text))
     if files.has("chat_template.json"):
-        found.append(("chat_template.json", _template(files.json("chat_template.json"), "chat_template.json", plain)))
+        document = files.side_json("chat_template.json", notes)
+        found.append(("chat_template.json", _template(document, "chat_template.json", plain)))
     return found
+
+
+def _text(files: TokenizerFiles, name: str, plain: bool, notes: list[Note]) -> str | None:
+    """None, with a warning, for a file of another encoding; the reference keeps a byte order mark."""
+    with left_out(notes):
+        text = files.text(name)
+        return BOM + text if plain and files.read(name).startswith(BOM.encode()) else text
+    return None
 
 
 def _template(config: dict[str, Any], source: str, plain: bool) -> Template | None:

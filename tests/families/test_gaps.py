@@ -435,7 +435,10 @@ def test_g29_fp8_with_one_scale_for_a_tensor(read: Read) -> None:
     ],
 )
 def test_g30_integer_schemes_are_refused_by_name(read: Read, field: str, value: Any, scheme: str) -> None:
-    assert scheme in refused(read, mk.Case(mk.contract(None, **{field: value}), mk.backbone()))
+    case = mk.Case(mk.contract(None, **{field: value}), mk.backbone())
+    read(case)  # a label alone was inherited from the target
+    case.tensors["layers.0.mlp.up_proj.weight"] = ("I8", np.zeros((mk.FFN, mk.HIDDEN), dtype=np.int8))
+    assert scheme in refused(read, case)
 
 
 def test_g30_mlx_and_int8_tensors_are_refused_by_name(read: Read) -> None:
