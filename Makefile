@@ -41,12 +41,15 @@ demo: $(TOOL)
 	@echo "Both models of this pair are tiny: drafting shows its acceptance here, it does not pay on a CPU."
 	@echo "reports: $(abspath $(OUT))/demo/report-Q8_0.html $(abspath $(OUT))/demo/report-Q4_0.html"
 
-test: lint
-	$(BIN)/python -m pytest
+# a share of the tests for each core
+PYTEST = $(BIN)/python -m pytest -n $(or $(TEST_JOBS),$(shell nproc 2>/dev/null || echo 2)) --dist worksteal
 
-# unit and small integration tests, a share for each core
+test: lint
+	$(PYTEST)
+
+# unit and small integration tests
 test-fast: $(BIN)/dflash-convert
-	$(BIN)/python -m pytest -n $(or $(TEST_JOBS),$(shell nproc 2>/dev/null || echo 2)) --dist worksteal -m "not slow"
+	$(PYTEST) -m "not slow"
 
 lint: $(BIN)/dflash-convert
 	$(BIN)/ruff check .

@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from dflash_convert import __version__
+from dflash_convert.engine.find import find_engines, install_tip
 from dflash_convert.errors import DflashError
 from dflash_convert.installed import PACKAGE, install_command
 from dflash_convert.llama import spec_types
@@ -109,8 +110,6 @@ def _package(wanted: Requirement, severity: Severity, cure: str) -> Finding:
 
 
 def engines(llama_server: str | None, environment: Mapping[str, str]) -> list[Finding]:
-    from dflash_convert.engine.find import find_engines, install_tip
-
     try:
         engines = find_engines(llama_server, environment)
     except DflashError as error:

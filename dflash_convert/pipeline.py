@@ -166,7 +166,8 @@ def prove(file: Path, task: Task, watcher: Watcher, shown: Path | None = None) -
     watcher.say(f"verify: {len(verified.tensors)} tensors and {verified.keys_checked} keys are what the source says")
     if proving.validation is None:
         return Proof(findings, verified)
-    from dflash_convert.validation import run as validation  # a conversion alone need not wait for it
+    # a conversion alone need not wait for these
+    from dflash_convert.validation import run as validation
     from dflash_convert.validation.table import gain_lines, verdict_line
 
     watcher.step("validate")
@@ -204,6 +205,7 @@ def _target(task: Task, proving: Proving) -> Target:
 
 
 def _verify(file: Path, task: Task, proving: Proving) -> VerifyResult:
+    # nor for this one
     from dflash_convert.verification.tensors import add_fidelity, add_round_trip, verify
 
     options, drafter, target = task.options, task.drafter.path, _target(task, proving)

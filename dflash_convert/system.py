@@ -150,6 +150,6 @@ def has_locks() -> bool:
 def flock(fd: int) -> None:
     """Hold the file until it is closed, however this process ends; OSError when someone else holds it."""
     if has_locks():
-        import fcntl
+        import fcntl  # Linux and macOS alone have it
 
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

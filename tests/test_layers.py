@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import re
+import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "dflash_convert"
+from import_graph import PACKAGE, PATHS, ROOT, imports, loads, name_of
 
 
 def layers() -> dict[str, int]:
@@ -20,12 +19,8 @@ def layers() -> dict[str, int]:
 
 def imported(path: Path) -> set[str]:
     """Names, without the package's own, of its modules that a file imports while it is loaded."""
-    found = set()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dflash_convert":
-            names = [alias.name for alias in node.names] if node.module == "dflash_convert" else [node.module or ""]
-            found |= {name.removeprefix("dflash_convert.") for name in names}
-    return found - {"__version__"}
+    names = [name for name in imports(name_of(path))[0] if name.startswith("dflash_convert.")]
+    return {name.removeprefix("dflash_convert.") for name in names}
 
 
 def room(module: str, layer: dict[str, int]) -> str:
@@ -54,3 +49,22 @@ def test_quant_and_container_know_nothing_of_drafters() -> None:
         assert {name.split(".")[0] for name in imported(path)} <= {"container", "errors", "output", "system", "text"}, (
             path
         )
+
+
+def libraries(module: str) -> set[str]:
+    return {name.split(".")[0] for name in loads(module) if name not in PATHS} - sys.stdlib_module_names
+
+
+def test_an_import_waits_in_a_function_for_a_reason() -> None:
+    """It spares a library that its module has not loaded anyway, or a comment says what it is good for.
+
+    Commands are apart: each waits for whatever its own --help can do without (tests/cli/test_lazy_imports.py).
+    """
+    idle = []
+    for module, path in PATHS.items():
+        source = path.read_text("utf-8").splitlines()
+        for line, name in imports(module)[1] if not module.startswith("dflash_convert.cli") else ():
+            said = any("#" in text for text in source[line - 3 : line])
+            if not said and not libraries(name) - libraries(module):
+                idle.append(f"{path.relative_to(ROOT)}:{line} {name}")
+    assert not idle, idle

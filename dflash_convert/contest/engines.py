@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -47,8 +48,6 @@ class LlamaCpp:
 
 def machine() -> str:
     """What tells this machine from another: finished runs of another one are never mixed in."""
-    import os
-
     return f"{platform.node()} {platform.machine()} {os.cpu_count()}"
 
 

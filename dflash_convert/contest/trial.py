@@ -14,6 +14,7 @@ from dflash_convert.contest.candidates import Candidate
 from dflash_convert.engine.trace import Request, Trace
 from dflash_convert.measure.schedule import Stint, schedule
 from dflash_convert.measure.speed import Pass, Sample
+from dflash_convert.output import write_text
 from dflash_convert.validation.result import build
 
 Say = Callable[[str], None]
@@ -120,8 +121,6 @@ class Store:
             return None  # not there, or not whole: it is measured again
 
     def write(self, candidate: Candidate, work: Work, number: int, done: Done) -> None:
-        from dflash_convert.output import write_text
-
         path = self.path(candidate, work, number)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

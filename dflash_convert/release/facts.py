@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_convert.container.keys import keys_of
+from dflash_convert.container.reader import open_gguf
 from dflash_convert.errors import ContainerError, InputError, UsageError
 from dflash_convert.llama import Variant, drafter, file_type_name, variants
 from dflash_convert.validation.pair import drafting_method
@@ -65,8 +66,6 @@ def read_facts(path: Path) -> DrafterFacts:
     :class:`ContainerError` for a damaged file, :class:`FamilyError` when it is not a drafter of llama.cpp's
     dialect, :class:`InputError` for one shard of several (llama.cpp does not find split drafters).
     """
-    from dflash_convert.container.reader import open_gguf
-
     gguf = open_gguf(path)
     variant = drafting_method(gguf, path)
     keys = keys_of(gguf)

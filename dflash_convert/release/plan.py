@@ -20,20 +20,14 @@ compares by the numpy forward too, and drafts where ``target_gguf`` is a small Q
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from dflash_convert.errors import ConfigError, UsageError
-from dflash_convert.jsonfile import text_of
+from dflash_convert.jsonfile import parse_toml, text_of
 from dflash_convert.release.manifest import plain_name
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 MAX_FILE = 1 << 20  # bytes of a release.toml
 TEXTS = ("target_name", "model_name", "pre", "license", "drafter_repo", "target_repo", "package_target")
@@ -111,10 +105,10 @@ def read_release(path: Path) -> Release:
     try:
         if path.stat().st_size > MAX_FILE:
             raise ConfigError(f"{path} is larger than {MAX_FILE >> 20} MiB")
-        document = tomllib.loads(text_of(path.read_bytes()))
+        document = parse_toml(text_of(path.read_bytes()))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
     base = path.resolve().parent
     _known(path.name, document, ("out", "pair", *COMMON))

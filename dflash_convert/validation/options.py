@@ -8,10 +8,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from dflash_convert.errors import ConfigError, UsageError
-from dflash_convert.jsonfile import text_of
+from dflash_convert.jsonfile import parse_toml, text_of
 from dflash_convert.notes import Note
 from dflash_convert.validation.prompts import SETS
 from dflash_convert.validation.result import Thresholds
@@ -93,7 +92,7 @@ def read_thresholds(path: Path) -> dict[str, float]:
     """Thresholds from a JSON or TOML file: any field of :class:`Thresholds` but ``recorded_at``."""
     try:
         text = text_of(path.read_bytes())
-        data = _toml(text) if path.suffix == ".toml" else json.loads(text)
+        data = parse_toml(text) if path.suffix == ".toml" else json.loads(text)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
@@ -112,13 +111,3 @@ def read_thresholds(path: Path) -> dict[str, float]:
 def thresholds(file: Mapping[str, float], given: Mapping[str, float | None]) -> Thresholds:
     """The defaults, changed by a file's values, changed by options that were given."""
     return Thresholds(**{**file, **{name: value for name, value in given.items() if value is not None}})  # type: ignore[arg-type]
-
-
-def _toml(text: str) -> Any:
-    import sys
-
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    return tomllib.loads(text)

@@ -60,8 +60,6 @@ def read_pair(drafter: Path, target: Path) -> Pair:
 
 def read_target(path: Path) -> Gguf:
     """The target's header; FamilyError for a drafter in its place."""
-    from dflash_convert.container.reader import open_gguf
-
     main = open_gguf(path)
     if llama.drafter(main.architecture) is not None:
         raise FamilyError(f"{path} is a drafter ({main.architecture}), not a target model", tip=SWAPPED)
