@@ -24,7 +24,7 @@ GOOD = EngineInfo(
 
 
 def with_engines(monkeypatch: pytest.MonkeyPatch, *engines: EngineInfo) -> list[Finding]:
-    monkeypatch.setattr("dflash_convert.engine.find.find_engines", lambda *_: list(engines))
+    monkeypatch.setattr("dflash_convert.doctor.find_engines", lambda *_: list(engines))
     return doctor.engines(None, {})
 
 
