@@ -130,7 +130,7 @@ def test_out_of_memory_is_retried_and_said(validate: Callable[..., Any]) -> None
 def test_outdated_server_is_refused_before_the_run(validate: Callable[..., Any]) -> None:
     ran = validate("outdated", "--quick", "--json")
     assert ran.code == 7
-    assert ran.out == ""
+    assert "does not know the drafting method draft-dflash" in ran.json["error"]["message"]
     assert "does not know the drafting method draft-dflash" in ran.err
 
 
