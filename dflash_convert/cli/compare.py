@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,25 +10,38 @@ import click
 
 from dflash_convert.cli.common import echo, json_option, takes, verbosity_options
 from dflash_convert.cli.contest import FILE, ContestGiven, contest_options
-from dflash_convert.cli.terminal import emit
 from dflash_convert.errors import UsageError
 
 if TYPE_CHECKING:
+    from dflash_convert.contest.images import Survival
     from dflash_convert.contest.judge import Ruling
-    from dflash_convert.contest.prepare import Contest
     from dflash_convert.contest.trial import Work
+    from dflash_convert.contest.works import Loads
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareGiven(ContestGiven):
     parallel: str | None
     context: str | None
+    sampled: float | None
+    resumed: bool
+    thinking: bool
 
     @property
     def users(self) -> int:
         from dflash_convert.contest.prepare import sizes
 
         return max(sizes(self.parallel, "--parallel"), default=1)
+
+    def loads(self) -> Loads:
+        from dflash_convert.contest.prepare import sizes
+        from dflash_convert.contest.works import Loads
+
+        contexts = sizes(self.context, "--context")
+        too_long = [n for n in contexts if n > self.ctx_size]
+        if too_long:
+            raise UsageError(f"--context {too_long[0]} is more than --ctx-size {self.ctx_size}", tip="raise --ctx-size")
+        return Loads(sizes(self.parallel, "--parallel"), contexts, self.sampled, self.resumed, self.thinking)
 
 
 @click.command("compare")
@@ -37,6 +51,9 @@ class CompareGiven(ContestGiven):
 @click.option("--rounds", type=click.IntRange(3, 20), default=3, show_default=True, help="Rounds of every candidate.")
 @click.option("--parallel", metavar="N,N…", help="Also so many requests at a time.")
 @click.option("--context", metavar="N,N…", help="Also at so many tokens of context, for example 1k,8k.")
+@click.option("--sampled", type=click.FloatRange(0.01, 5), metavar="T", help="Also sampled at this temperature.")
+@click.option("--resumed", is_flag=True, help="Also conversations whose beginning is cached.")
+@click.option("--thinking", is_flag=True, help="Also with the template's thinking on and off.")
 @json_option
 @verbosity_options
 @takes(CompareGiven)
@@ -47,38 +64,36 @@ def command(given: CompareGiven) -> None:
     always one of them. Every candidate answers every prompt once a round, in turned order; finished runs are kept, so
     an interrupted comparison goes on where it stopped.
     """
-    from dflash_convert.contest import preset, report
+    from dflash_convert.contest import images, preset, report, works
     from dflash_convert.contest.judge import rule
     from dflash_convert.contest.trial import run
 
+    loads = given.loads()
     made = given.prepared("dflash-convert compare TARGET.gguf DRAFTER.gguf ngram-mod")
-    candidates = made.candidates
     rulings: list[Ruling] = []
     kinds: list[Ruling] = []
-    for work in _works(made, given):
-        book = run(made.engines, candidates, work, given.rounds, made.store, given.say)
-        rulings.append(rule(work.label, candidates, book, work))
+    survived: tuple[Survival, ...] = ()
+    for work in works.make(made.engines, made.items, made.chats, loads, given.say):
+        book = run(made.engines, made.candidates, work, given.rounds, made.store, given.say)
+        parts = dict.fromkeys(work.kinds) if work.apart else {None: None}
+        rulings += [rule(label(work, part), made.candidates, book, work, part) for part in parts]
+        if work.label == images.LABEL:
+            survived = images.survivals(made.candidates, book, work)
         if len(rulings) == 1 and len(set(work.kinds)) > 1:
-            kinds = [rule(kind, candidates, book, work, kind) for kind in dict.fromkeys(work.kinds)]
+            kinds = [rule(kind, made.candidates, book, work, kind) for kind in dict.fromkeys(work.kinds)]
     winner = rulings[0].winner.candidate
     given.write_preset(winner)
     if given.as_json:
-        emit(report.compare_json(rulings, kinds, made))
+        document = report.compare_json(rulings, kinds, made, survived)
+        click.echo(json.dumps(document, indent=1, ensure_ascii=False))
         return
     echo("\n\n".join(map(report.table, rulings)))
     echo("\n" + report.memory(rulings, made))
-    echo("\n" + "\n".join(report.advice(each) for each in (*rulings, *kinds)))
+    lines = [*map(report.advice, (*rulings, *kinds)), *map(report.survival, survived)]
+    echo("\n" + "\n".join(lines))
     given.say(f"\nrun it:  {preset.command(given.target, winner)}")
 
 
-def _works(made: Contest, given: CompareGiven) -> list[Work]:
-    from dflash_convert.contest.engines import long_work, main_work, parallel_work
-    from dflash_convert.contest.prepare import sizes
-
-    parallel, contexts = sizes(given.parallel, "--parallel"), sizes(given.context, "--context")
-    too_long = [n for n in contexts if n > given.ctx_size]
-    if too_long:
-        raise UsageError(f"--context {too_long[0]} is more than --ctx-size {given.ctx_size}", tip="raise --ctx-size")
-    first = main_work(made.engines, made.items, made.chats)
-    works = [first, *(parallel_work(first, n) for n in parallel if n > 1)]
-    return [*works, *(long_work(made.engines, made.items, made.chats, n) for n in contexts)]
+def label(work: Work, part: str | None) -> str:
+    """What a ruling is about: the whole load, or one part of a load whose parts are not to be added up."""
+    return work.label if part is None else f"{work.label}, {part}"

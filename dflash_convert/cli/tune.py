@@ -18,6 +18,7 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 @dataclass(frozen=True, kw_only=True)
 class TuneGiven(ContestGiven):
     limit: str | None
+    sampled: float | None
 
 
 @click.command("tune")
@@ -26,6 +27,7 @@ class TuneGiven(ContestGiven):
 @contest_options
 @click.option("--rounds", type=click.IntRange(3, 20), default=3, show_default=True, help="Rounds of the final.")
 @click.option("--time", "limit", metavar="10m", help="Start no new trial after half of this; the final always runs.")
+@click.option("--sampled", type=click.FloatRange(0.01, 5), metavar="T", help="Sample at this temperature. [greedy]")
 @json_option
 @verbosity_options
 @takes(TuneGiven)
@@ -35,8 +37,7 @@ def command(given: TuneGiven) -> None:
     One run at the whole block gives acceptance by position, a few short ones give what a step costs; the speed of every
     draft length follows. The best few are run and confirmed in a final of several rounds against no drafter.
     """
-    from dflash_convert.contest import preset, report
-    from dflash_convert.contest.engines import main_work
+    from dflash_convert.contest import preset, report, works
     from dflash_convert.contest.tune import tune
 
     made = given.prepared("dflash-convert tune TARGET.gguf DRAFTER.gguf")
@@ -44,7 +45,8 @@ def command(given: TuneGiven) -> None:
     without = [each.name for each in drafters if each.drafter is None]
     if without:
         raise UsageError(f"{without[0]} has no settings to tune", tip="compare runs it beside a drafter")
-    work = main_work(made.engines, made.items, made.chats)
+    main, *sampled = works.make(made.engines, made.items, made.chats, works.Loads(temperature=given.sampled))
+    work = main if given.sampled is None else sampled[0]
     found = tune(
         made.engines,
         drafters,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 from dflash_convert.contest.candidates import Candidate
 from dflash_convert.contest.trial import Book, Work
@@ -15,8 +16,9 @@ from dflash_convert.measure.speed import FASTER, NO_GAIN, SLOWER, Pass, Speed, c
 @dataclass(frozen=True)
 class Standing:
     """One candidate on one kind of work. ``speed`` is against no drafter (None for that one itself);
-    ``tokens_per_second`` the median of the rounds, ``taken_mib`` what the engine said of its memory. ``best``: none is
-    faster beyond noise."""
+    ``tokens_per_second`` the median of the rounds, of all requests that run at a time; ``each_per_second`` what one of
+    them gets; ``first_ms`` the mean time to the first token; ``taken_mib`` what the engine said of its memory.
+    ``best``: none is faster beyond noise."""
 
     candidate: Candidate
     speed: Speed | None
@@ -26,6 +28,7 @@ class Standing:
     length: float | None
     curve: tuple[float, ...]
     first_ms: float
+    each_per_second: float
     taken_mib: float | None = None
     best: bool = False
 
@@ -100,6 +103,7 @@ def _standing(
         length,
         tuple(n / steps for n in positions) if steps else (),
         sum(t.prompt_ms for t in traces) / max(len(traces), 1),
+        median([t.tokens_per_second for t in traces]) if traces else 0.0,
     )
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from dflash_convert.contest import budget
+from dflash_convert.container.reader import Gguf
+from dflash_convert.contest import budget, images
 from dflash_convert.contest.candidates import NOTHING, Candidate, distinct, parse
 from dflash_convert.contest.engines import LlamaCpp, machine
 from dflash_convert.contest.trial import Store
@@ -80,6 +81,7 @@ def prepare(options: Options) -> Contest:
     candidates = tuple(each for each in candidates if each.name not in large)
     items = prompts.read(options.prompts, options.n_predict) if options.prompts else None
     items = items or prompts.bundled(options.sets, options.n_predict)
+    images.require_projector(items, options.extra_args)
     launch = Launch(
         target=options.target,
         ctx_size=options.context,
@@ -93,9 +95,14 @@ def prepare(options: Options) -> Contest:
     for candidate in candidates[1:]:
         find.require(engine, candidate.spec_type)
     store = Store(None if options.fresh else _directory(options), _identity(options, launch, engine.name))
-    chats = isinstance(target.get("tokenizer.chat_template"), str) and any(item.prompt is None for item in items)
+    chats = renders_chats(target, items)
     engines, reasons = LlamaCpp(engine, launch), refused | large
     return Contest(candidates, reasons, tuple(items), chats, engines, store, needs, options.parallel)
+
+
+def renders_chats(target: Gguf, items: Sequence[Item]) -> bool:
+    """Whether the engine puts prompts into the target's template."""
+    return isinstance(target.get("tokenizer.chat_template"), str) and any(item.prompt is None for item in items)
 
 
 def _within(candidates: Sequence[Candidate], options: Options) -> tuple[dict[str, budget.Need], dict[str, str]]:

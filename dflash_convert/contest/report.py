@@ -8,6 +8,7 @@ from typing import Any
 from dflash_convert.contest.candidates import Candidate
 from dflash_convert.contest.depth import Prediction
 from dflash_convert.contest.hardware import hardware
+from dflash_convert.contest.images import Survival
 from dflash_convert.contest.judge import Ruling, Standing, Versus
 from dflash_convert.contest.prepare import Contest
 from dflash_convert.contest.tune import Tuned
@@ -20,11 +21,11 @@ WIDTH = 80
 
 def table(ruling: Ruling) -> str:
     """One row a candidate; ``*`` marks those that none beats beyond noise."""
-    head = f"  {'':<26} {'tok/s':>8} {'x':>6} {'spread':>13} {'length':>7}  gain"
+    head = f"  {'':<21} {'tok/s':>7} {'x':>5} {'spread':>12} {'length':>6} {'first':>8}  gain"
     rows = [ruling.label, head]
     for each in ruling.standings:
         mark = "*" if each.best else " "
-        rows.append(f"{mark} {_name(each.candidate):<26} {each.tokens_per_second:>8.1f} {_figures(each)}")
+        rows.append(f"{mark} {_name(each.candidate):<21} {each.tokens_per_second:>7.1f} {_figures(each)}")
     return "\n".join(row.rstrip() for row in (*rows, *_versus(ruling)))
 
 
@@ -34,24 +35,25 @@ def _versus(ruling: Ruling) -> list[str]:
     for each in ruling.versus:
         spread = f"{each.paired.low:.2f} to {each.paired.high:.2f}"
         verdict = "beaten" if each.beats else "undecided"
-        rows.append(f"  {_name(each.other):<26} {'':>8} {each.paired.ratio:>6.2f} {spread:>13} {'':>7}  {verdict}")
+        rows.append(f"  {_name(each.other):<21} {'':>7} {each.paired.ratio:>5.2f} {spread:>12} {'':>15}  {verdict}")
     return rows
 
 
-def _name(candidate: Candidate, width: int = 26) -> str:
+def _name(candidate: Candidate, width: int = 21) -> str:
     text = candidate.name + (f" n{candidate.n_max}" if candidate.drafter else "")
     text += f" p{candidate.p_min:g}" if candidate.p_min else ""
     return text if len(text) <= width else f"{text[: width - 14]}…{text[-13:]}"
 
 
 def _figures(each: Standing) -> str:
+    first = f"{each.first_ms:,.0f} ms"
     if each.speed is None:
-        return f"{'1.00':>6} {'':>13} {'':>7}"
+        return f"{'1.00':>5} {'':>12} {'':>6} {first:>8}"
     length = "" if each.length is None else f"{each.length:.2f}"
     if not each.speed.claimed:
-        return f"{'':>6} {'':>13} {length:>7}  {each.speed.gain}"
+        return f"{'':>5} {'':>12} {length:>6} {first:>8}  {each.speed.gain}"
     spread = f"{each.speed.spread[0]:.2f} to {each.speed.spread[1]:.2f}"
-    return f"{each.speed.measured:>6.2f} {spread:>13} {length:>7}  {each.speed.gain}"
+    return f"{each.speed.measured:>5.2f} {spread:>12} {length:>6} {first:>8}  {each.speed.gain}"
 
 
 def advice(ruling: Ruling) -> str:
@@ -108,6 +110,7 @@ def standing_json(each: Standing) -> dict[str, Any]:
         **candidate_json(each.candidate),
         "best": each.best,
         "tokens_per_second": round(each.tokens_per_second, 2),
+        "tokens_per_second_each": round(each.each_per_second, 2),
         "gain": None if speed is None else speed.gain,
         "speedup": None if speed is None else _rounded(speed.speedup),
         "low": None if speed is None else _rounded(speed.low),
@@ -143,6 +146,30 @@ def ruling_json(ruling: Ruling) -> dict[str, Any]:
     }
 
 
+def survival(each: Survival) -> str:
+    """One sentence: what an image does to drafting."""
+    shares = {"before": each.before, "with": each.image, "after": each.after}
+    told = ", ".join(f"{'nothing drafted' if s is None else f'{s:.0%}'} {name}" for name, s in shares.items())
+    behind = "survives" if each.survives else "does not survive"
+    text = "" if each.follows == each.survives else ", but text after it suffers"
+    if each.follows and not each.survives:
+        text = ", and text after it is drafted as before"
+    elif not each.follows and not each.survives:
+        text = ", nor does it come back in text after it"
+    return f"images: {each.candidate.name}: {told} an image: drafting {behind} one{text}."
+
+
+def survival_json(each: Survival) -> dict[str, Any]:
+    return {
+        **candidate_json(each.candidate),
+        "acceptance_before": _rounded(each.before),
+        "acceptance_with": _rounded(each.image),
+        "acceptance_after": _rounded(each.after),
+        "survives": each.survives,
+        "text_after_survives": each.follows,
+    }
+
+
 def versus_json(each: Versus) -> dict[str, Any]:
     paired = each.paired
     return {
@@ -166,11 +193,14 @@ def _head(kind: str, made: Contest) -> dict[str, Any]:
     }
 
 
-def compare_json(rulings: Sequence[Ruling], kinds: Sequence[Ruling], made: Contest) -> dict[str, Any]:
+def compare_json(
+    rulings: Sequence[Ruling], kinds: Sequence[Ruling], made: Contest, survived: Sequence[Survival] = ()
+) -> dict[str, Any]:
     return {
         **_head("comparison", made),
         "work": [ruling_json(each) for each in rulings],
         "by_kind": [ruling_json(each) for each in kinds],
+        "images": [survival_json(each) for each in survived],
         "memory": memory_json(rulings, made),
         "refused": [{"name": name, "reason": reason} for name, reason in made.refused.items()],
     }
@@ -184,7 +214,7 @@ def tune_text(found: Tuned) -> str:
         predicted = "" if each.candidate.p_min or not known else f"{known[each.candidate.n_max - 1].speedup:.2f} x"
         shown = f"{each.speedup:.2f} x"
         rows.append(
-            f"  {_name(each.candidate):<36} {predicted:>10} {shown:>9} {each.length:>7.2f} {each.step_ms:>8.2f}"
+            f"  {_name(each.candidate, 36):<36} {predicted:>10} {shown:>9} {each.length:>7.2f} {each.step_ms:>8.2f}"
         )
     return "\n".join([*rows, "", table(found.ruling), "", verdict(found)])
 

@@ -42,13 +42,15 @@ class Engines(Protocol):
 
 @dataclass(frozen=True)
 class Work:
-    """The requests of one kind of load. ``kinds[i]`` is the kind of text of request i; ``parallel`` at a time."""
+    """The requests of one kind of load. ``kinds[i]`` is the kind of text of request i; ``parallel`` at a time.
+    ``apart``: the kinds are states of the engine, which are judged one by one and never together."""
 
     label: str
     names: tuple[str, ...]
     kinds: tuple[str, ...]
     requests: tuple[Request, ...]
     parallel: int = 1
+    apart: bool = False
 
 
 @dataclass(frozen=True)

@@ -40,10 +40,10 @@ class Session:
         self._draft_ms: float | None = 0.0
 
     def complete(self, request: Request) -> Trace:
-        """Run one request to its end; nothing of an earlier request is reused."""
+        """Run one request to its end; nothing of an earlier request is reused unless it asks for that."""
         start = self._process.log_size()
         self._requests += 1
-        reply = self._call("POST", "/completion", _body(request), f"during request {self._requests}")
+        reply = self._answer(request, f"during request {self._requests}")
         return self._trace(reply, self._request_log(start))
 
     def complete_together(self, requests: Sequence[Request]) -> tuple[list[Trace], float]:
@@ -52,7 +52,7 @@ class Session:
         began = time.monotonic()
         doing = f"during {len(requests)} requests at a time"
         with ThreadPoolExecutor(len(requests)) as pool:
-            replies = list(pool.map(lambda r: self._call("POST", "/completion", _body(r), doing), requests))
+            replies = list(pool.map(lambda request: self._answer(request, doing), requests))
         ms = 1000 * (time.monotonic() - began)
         return [replace(self._trace(reply, ""), steps=None, draft_ms=None) for reply in replies], ms
 
@@ -100,6 +100,11 @@ class Session:
 
     def build(self) -> str:
         return logs.build_of(self._process.log()) or self.info.build
+
+    def _answer(self, request: Request, doing: str) -> Any:
+        if not request.messages:
+            return self._call("POST", "/completion", _body(request), doing)
+        return _as_completion(self._call("POST", "/v1/chat/completions", _body(request), doing))
 
     def _call(self, method: str, path: str, body: Any, doing: str, timeout: float | None = None) -> Any:
         limit = timeout or self.launch.request_timeout
@@ -165,11 +170,14 @@ class Session:
 
 
 def _body(request: Request) -> dict[str, Any]:
+    asked: dict[str, Any] = {"messages": list(request.messages), "max_tokens": request.n_predict}
+    if not request.messages:
+        prompt = request.prompt if isinstance(request.prompt, str) else list(request.prompt)
+        asked = {"prompt": prompt, "n_predict": request.n_predict}
     body: dict[str, Any] = {
-        "prompt": request.prompt if isinstance(request.prompt, str) else list(request.prompt),
-        "n_predict": request.n_predict,
+        **asked,
         "temperature": request.sampling.temperature,
-        "cache_prompt": False,
+        "cache_prompt": request.reuse,
         "return_tokens": True,
         "ignore_eos": request.ignore_eos,
     }
@@ -177,6 +185,23 @@ def _body(request: Request) -> dict[str, Any]:
         sampling = request.sampling
         body |= {"top_p": sampling.top_p, "top_k": sampling.top_k, "min_p": 0.0, "seed": sampling.seed}
     return body
+
+
+def _as_completion(reply: Any) -> Any:
+    """The answer to a chat in the form of a plain completion; as it is when it has another form."""
+    try:
+        choice, usage = reply["choices"][0], reply["usage"]
+        message = choice["message"]
+        text = f"{message.get('reasoning_content') or ''}{message.get('content') or ''}"
+        return {
+            "content": text,
+            "tokens_evaluated": usage["prompt_tokens"],
+            "tokens_predicted": usage["completion_tokens"],
+            "stop_type": choice.get("finish_reason") or "",
+            "timings": reply.get("timings", {}),
+        }
+    except (KeyError, IndexError, TypeError, AttributeError):
+        return reply
 
 
 @contextlib.contextmanager

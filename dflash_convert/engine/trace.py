@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from dflash_convert.llama import spec_types
 
@@ -27,12 +28,18 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Request:
-    """One completion: ``prompt`` is text, or token ids sent as they are; ``n_predict`` tokens at most."""
+    """One completion: ``prompt`` is text, or token ids sent as they are; ``n_predict`` tokens at most.
+
+    ``reuse``: what the slot still holds of the prompt is not processed again. ``messages``: a chat that the engine
+    renders and answers as one, in place of ``prompt``; it may hold images.
+    """
 
     prompt: str | tuple[int, ...]
     n_predict: int
     sampling: Sampling = Sampling()
     ignore_eos: bool = False
+    reuse: bool = False
+    messages: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)

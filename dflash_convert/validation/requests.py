@@ -67,6 +67,11 @@ def warm_up(session: Session) -> None:
     session.complete(WARM_UP)
 
 
+def plain(item: Item) -> Request:
+    """A prompt that is sent as it is."""
+    return Request(str(item.prompt), item.n_predict)
+
+
 def answer_items(
     session: Session, items: Sequence[Item], use_chat: bool, thinking: bool | None, progress: Progress
 ) -> tuple[Answered, ...]:
@@ -84,7 +89,7 @@ def _queries(
 ) -> Iterator[Query]:
     """The requests of one item; a conversation reads the last answer before it makes its next turn."""
     if item.prompt is not None:
-        yield Query(item.name, item.set, item.prompt, Request(item.prompt, item.n_predict))
+        yield Query(item.name, item.set, item.prompt, plain(item))
         return
     if item.messages:
         yield _chat(session, item, item.name, list(item.messages), use_chat, thinking)

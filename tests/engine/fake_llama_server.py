@@ -19,6 +19,8 @@ impossible        drafting is ten times faster, with three tokens a step
 hang              the third request is never answered
 never-ready       the port opens, the model never loads
 late-log          what the log says of a request comes behind its reply
+image-blind       no draft is accepted behind an image, and text is drafted as ever
+image-poison      no draft is accepted from the first image on
 stubborn          as normal, but it ignores SIGTERM
 draft-TYPE        as normal, and --help lists this drafting method too
 """
@@ -77,6 +79,8 @@ class Server:
         self.requests = 0
         self.verified = 0
         self.drafting = 0.0
+        self.poisoned = False
+        self.cached = ""
 
     def load(self) -> None:
         log("build: 4242 (abc1234) with a compiler for a machine")
@@ -102,7 +106,21 @@ class Server:
             log(ASSERT)
             os.abort()
 
-    def complete(self, body: dict[str, Any]) -> dict[str, Any]:
+    def chat(self, body: dict[str, Any]) -> dict[str, Any]:
+        """A chat as one answer: images count as ten tokens, and spoil drafting in some modes."""
+        content = [part for message in body["messages"] for part in _parts(message)]
+        pictured = any(part["type"] != "text" for part in content)
+        self.poisoned = self.poisoned or (pictured and self.mode == "image-poison")
+        prompt = "".join(part.get("text", "<image: ten>") for part in content)
+        blind = self.poisoned or (pictured and self.mode == "image-blind")
+        reply = self.complete({**body, "prompt": prompt, "n_predict": body["max_tokens"]}, blind=blind)
+        return {
+            "choices": [{"message": {"role": "assistant", "content": reply["content"]}, "finish_reason": "length"}],
+            "usage": {"prompt_tokens": reply["tokens_evaluated"], "completion_tokens": reply["tokens_predicted"]},
+            "timings": reply["timings"],
+        }
+
+    def complete(self, body: dict[str, Any], *, blind: bool = False) -> dict[str, Any]:
         self.requests += 1
         if self.mode == "crash-second" and self.drafter and self.requests == 2:
             os.kill(os.getpid(), signal.SIGSEGV)
@@ -115,8 +133,15 @@ class Server:
         long = len(body["prompt"]) > LONG
         if self.drafter and (self.mode == "differs" or (self.mode == "differs-long" and long)):
             tokens[count // 2 :] = [9999] * (count - count // 2)
-        timings: dict[str, Any] = {"predicted_n": count, "predicted_ms": 40.0 * count, "prompt_ms": 5.0}
-        self.report(count, timings, kept=0 if self.mode == "hopeless" or (self.mode == "loses-long" and long) else 2)
+        timings: dict[str, Any] = {"predicted_n": count, "predicted_ms": 40.0 * count, "prompt_ms": 0.0}
+        known = 0
+        if body["cache_prompt"]:
+            pairs = zip(self.cached, str(body["prompt"]), strict=False)
+            known = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+        timings["prompt_ms"] = 1.0 + 0.5 * (len(str(body["prompt"])) - known)
+        self.cached = str(body["prompt"]) + "".join(f"<{t}>" for t in tokens)
+        lost = blind or self.mode == "hopeless" or (self.mode == "loses-long" and long)
+        self.report(count, timings, kept=0 if lost else 2)
         reply = {
             "content": "".join(f"<{t}>" for t in tokens),
             "tokens": tokens,
@@ -155,6 +180,11 @@ class Server:
         log(f"0.1 I spec common_specu: statistics     {kind}: {calls}, #gen drafts = {self.verified:6d}, {spent}")
 
 
+def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
+    content = message["content"]
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
 def handler(server: Server) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -168,6 +198,8 @@ def handler(server: Server) -> type[BaseHTTPRequestHandler]:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if self.path == "/completion":
                 self.complete(body)
+            elif self.path == "/v1/chat/completions":
+                self.send(server.chat(body))
             elif self.path == "/tokenize":
                 self.send({"tokens": list(body["content"].encode())})
             elif self.path == "/detokenize":
@@ -175,7 +207,8 @@ def handler(server: Server) -> type[BaseHTTPRequestHandler]:
             elif self.path == "/apply-template":
                 mode = body.get("chat_template_kwargs", {}).get("enable_thinking")
                 end = {True: "<think>", False: "<answer>", None: "<think>"}[mode]
-                self.send({"prompt": "".join(m["content"] for m in body["messages"]) + end})
+                turns = [m["content"] + end * (m["role"] == "user") for m in body["messages"]]
+                self.send({"prompt": "".join(turns)})
             else:
                 self.send({"error": {"message": f"no {self.path} here"}}, 404)
 
