@@ -71,7 +71,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Conversion:
-    """Everything decided, nothing written."""
+    """Everything decided, nothing written. ``suffix`` ends the default names, before ``.gguf``."""
 
     description: Description
     vocabulary: Vocabulary
@@ -81,9 +81,11 @@ class Conversion:
     notes: tuple[Note, ...]
     imatrix: Path | None = None
     findings: tuple[Finding, ...] = ()
+    suffix: str = ""
 
     def default_paths(self, directory: Path) -> list[Path]:
-        return [directory / default_name(self.description.variant, self.target_name, f.outtype) for f in self.files]
+        variant, name = self.description.variant, self.target_name
+        return [directory / default_name(variant, name, f.outtype, self.suffix) for f in self.files]
 
 
 @dataclass(frozen=True)
@@ -276,7 +278,8 @@ def write(
         kinds = [{plan.name: kind.name for plan, kind in file.tensors} for file in conversion.files]
         for plan in conversion.description.tensors:
             places = [Place(o.fileno(), o.offset(plan.name), k[plan.name]) for o, k in zip(outputs, kinds, strict=True)]
-            jobs += make_jobs(plan, tuple(places), conversion.imatrix)
+            # a type of its own was asked for by name, not chosen by the recipe that takes the weights
+            jobs += make_jobs(plan, tuple(places), None if plan.type else conversion.imatrix)
         run_jobs(jobs, threads, progress, pool)
         for output in outputs:
             output.finish()

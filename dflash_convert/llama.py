@@ -108,13 +108,13 @@ ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
 # architectures whose GGUF has no pattern of windows: every n-th layer is a full one
 WINDOW_PERIOD = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4}
 
-MARKOV, SELECTOR = "markov_w1.weight", "selector_hidden.weight"
+MARKOV_W1, MARKOV_W2, SELECTOR = "markov_w1.weight", "markov_w2.weight", "selector_hidden.weight"
 HYPER = "hyper_connection.count"  # above 0: the layers are whole DeepSeek-V4 blocks
 
 DFLASH = DrafterArchitecture(
     "dflash",
     (
-        Variant("DSpark", "draft-dspark", mark=MARKOV, anchored=True),
+        Variant("DSpark", "draft-dspark", mark=MARKOV_W1, anchored=True),
         Variant("DFlash2", "draft-dflash", mark=SELECTOR),
         Variant("DFlash", "draft-dflash"),
     ),
@@ -124,7 +124,7 @@ DFLASH = DrafterArchitecture(
     parts=(
         Part(tensors.FUSION),
         Part(tensors.ENDS),
-        Part(tensors.SPARK, mark=MARKOV),
+        Part(tensors.SPARK, mark=MARKOV_W1),
         Part(tensors.SELECTOR, mark=SELECTOR, unless=HYPER),
         Part(tensors.DEEPSEEK4, key=HYPER),
         Part(tensors.BACKBONE, unless=HYPER),

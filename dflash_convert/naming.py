@@ -11,9 +11,9 @@ from dflash_convert.llama import Variant
 FIRST_GUESS = "n-max is a first guess: dflash-convert tune TARGET DRAFTER finds what pays on this machine"
 
 
-def default_name(variant: Variant, target_name: str, outtype: str) -> str:
+def default_name(variant: Variant, target_name: str, outtype: str, suffix: str = "") -> str:
     """``dflash-<Target>-<TYPE>.gguf``: llama.cpp takes a drafter by its lower-case prefix."""
-    return f"{variant.prefix}{target_name}-{outtype.upper()}.gguf"
+    return f"{variant.prefix}{target_name}-{outtype.upper()}{suffix}.gguf"
 
 
 def server_command(

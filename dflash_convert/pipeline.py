@@ -15,9 +15,11 @@ from dflash_convert.notes import Note
 from dflash_convert.output import withheld
 from dflash_convert.pairing import Finding, check, errors_of, open_pair, refusal
 from dflash_convert.pairing.finding import findings_json
+from dflash_convert.shrink import Choice, shrink_conversion
 from dflash_convert.target import Target
 
 if TYPE_CHECKING:
+    from dflash_convert.head.options import HeadOptions
     from dflash_convert.validation.options import Options as ValidationOptions
     from dflash_convert.validation.result import ValidationResult
     from dflash_convert.verification.tensors import VerifyResult
@@ -41,7 +43,8 @@ class Proving:
 @dataclass(frozen=True)
 class Task:
     """One drafter for one target.  ``output`` is a file, a directory or None for the working directory; ``threads``
-    None leaves the number of workers to us; without ``proving`` the files are converted and no more."""
+    None leaves the number of workers to us; without ``proving`` the files are converted and no more.  ``head``: with
+    an output head of its own, from the target's GGUF or from the weights in its directory."""
 
     drafter: Source
     target: Target
@@ -50,14 +53,16 @@ class Task:
     force: bool = False
     threads: int | None = None
     proving: Proving | None = None
+    head: HeadOptions | None = None
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What will be written where."""
+    """What will be written where; ``choice`` is that of a reduced head's rows."""
 
     conversion: Conversion
     paths: tuple[Path, ...]
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True)
@@ -111,9 +116,11 @@ class Watcher:
 
 def prepare(task: Task) -> Prepared:
     """Decide all of ``task``'s files; PairingError for a pair that ``check`` would refuse."""
-    conversion = convert.prepare(task.drafter, task.target, task.options)
+    conversion, choice = convert.prepare(task.drafter, task.target, task.options), None
+    if task.head is not None:
+        conversion, choice = shrink_conversion(conversion, task.head, task.target, force=task.options.force_pair)
     paths = convert.output_paths(conversion, task.output)
-    return Prepared(conversion, tuple(paths))
+    return Prepared(conversion, tuple(paths), choice)
 
 
 def run(task: Task, watcher: Watcher | None = None) -> Result:
@@ -200,8 +207,9 @@ def _check(file: Path, task: Task, proving: Proving, watcher: Watcher) -> tuple[
 
 
 def _target(task: Task, proving: Proving) -> Target:
-    """With the GGUF that it is validated with."""
-    return replace(task.target, gguf=proving.validation.target) if proving.validation else task.target
+    """With the GGUF that it is validated with, unless a head was copied from elsewhere."""
+    copied = task.head is not None
+    return replace(task.target, gguf=proving.validation.target) if proving.validation and not copied else task.target
 
 
 def _verify(file: Path, task: Task, proving: Proving) -> VerifyResult:

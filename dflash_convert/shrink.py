@@ -5,21 +5,35 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dflash_convert.container.reader import Gguf
+from dflash_convert.container.reader import open_gguf
 from dflash_convert.container.types import BLOCK, TensorType
 from dflash_convert.engine import find
 from dflash_convert.engine.session import start
 from dflash_convert.engine.trace import Launch
 from dflash_convert.errors import UsageError, ValidationError
 from dflash_convert.head import build, ranking
+from dflash_convert.head.base import Base, current_map
+from dflash_convert.head.build import Head
+from dflash_convert.head.matrix import target_matrices
+from dflash_convert.head.options import HeadOptions
 from dflash_convert.head.vocabulary import always_kept, read_vocabulary
 from dflash_convert.notes import Note
+from dflash_convert.pairing import check, refusal
+from dflash_convert.pairing.drafters import drafter_plan
+from dflash_convert.pairing.targets import target_directory, target_gguf
 from dflash_convert.verification.vocabulary import library_of, write_carrier
+
+if TYPE_CHECKING:
+    from dflash_convert.convert import Conversion
+    from dflash_convert.pairing.view import DrafterView
+    from dflash_convert.plan import FilePlan
+    from dflash_convert.target import Target
 
 HEAD_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_NL", "IQ4_XS")
 
@@ -33,16 +47,92 @@ class Choice:
     predicted: float | None
     notes: tuple[Note, ...]
 
+    def json(self) -> dict[str, Any]:
+        found = self.coverage
+        return {
+            "rows": len(self.ids),
+            "coverage": found and {"share": found.share, "by_kind": found.by_kind, "tokens": found.tokens},
+            "predicted_mean_length": self.predicted,
+        }
+
+
+WHOLE: dict[str, Any] = {"rows": None, "coverage": None, "predicted_mean_length": None}  # of every token
+
+
+def shrink(
+    bases: Sequence[Base], asked: HeadOptions, target: Target, *, force: bool = False
+) -> tuple[tuple[FilePlan, ...], Choice | None]:
+    """One drafter's files (its encodings) with a head of their own, and the rows it has; None: all of them.
+
+    The rows are those of ``target``'s GGUF, else of the weights in its directory. ValidationError for rows that cover
+    too little; PairingError, unless ``force``, for what ``check`` would refuse of the file and either of the two.
+    """
+    build.refuse(bases[0])
+    matrices = target_matrices(target.gguf or target.files)
+    hidden = matrices.head.shape[1]
+    kind, table = (
+        check_type(name, option, hidden)
+        for name, option in ((asked.head_type, "--head-type"), (asked.own_embeddings, "--own-embeddings"))
+    )
+    ranked = choice = None
+    if asked.keep is not None:
+        ranked = _ranked(bases[0], asked, target)
+        choice = choose(bases[0], ranked, asked.keep, asked.cover, only_ranked=asked.only_ranked)
+    ids, coverage = (choice.ids, choice.coverage) if choice else (None, None)
+    head = Head(ids, kind, asked.own_embeddings is not None, table, ranked, coverage)
+    plans = tuple(build.plan_head(base, matrices, head) for base in bases)
+    if not force:
+        _refuse_pair(drafter_plan(bases[0].name, plans[0]), target)
+    return plans, choice
+
+
+def _refuse_pair(drafter: DrafterView, target: Target) -> None:
+    views = [] if target.gguf is None else [target_gguf(open_gguf(target.gguf))]
+    views += [] if target.directory is None else [target_directory(target, vocab=drafter.vocab)]
+    for view in views:
+        refused = refusal(check(drafter, view), drafter.path.name, view.path.name)
+        if refused is not None:
+            raise refused
+
+
+def shrink_conversion(
+    conversion: Conversion, asked: HeadOptions, target: Target, *, force: bool = False
+) -> tuple[Conversion, Choice | None]:
+    """A conversion that writes the head in the same pass."""
+    bases = [Base(conversion.checkpoint.directory.name, plan) for plan in conversion.files]
+    files, choice = shrink(bases, asked, target, force=force)
+    before = {plan.name: plan for plan in conversion.description.tensors}
+    new = [plan for plan, _ in files[0].tensors]
+    tensors = tuple(plan if plan.name in build.NAMES else before[plan.name] for plan in new)
+    found = replace(
+        conversion,
+        description=replace(conversion.description, tensors=tensors),
+        files=files,
+        notes=(*conversion.notes, *(choice.notes if choice else ())),
+        suffix=build.suffix(asked.keep),
+    )
+    return found, choice
+
+
+def _ranked(drafter: Base, asked: HeadOptions, target: Target) -> ranking.Ranking:
+    size = read_vocabulary(drafter).size
+    if asked.from_run:
+        return ranking.from_run(asked.from_run, size)
+    if asked.ranking:
+        return ranking.from_file(asked.ranking, size)
+    with tokenizer(drafter, target.directory) as tokenize:
+        return ranking.from_text(asked.text, tokenize, size)
+
 
 def choose(
-    drafter: Gguf, ranked: ranking.Ranking, keep: int, cover: float | None, *, only_ranked: bool = False
+    drafter: Base, ranked: ranking.Ranking, keep: int, cover: float | None, *, only_ranked: bool = False
 ) -> Choice:
     """The best ``keep`` tokens, ascending; ``only_ranked`` leaves out what would be kept whatever the ranking says.
 
     ValidationError when they cover less than ``cover`` of what was held out, with the number of rows that would do.
     """
     vocabulary = read_vocabulary(drafter)
-    own = build.current_map(drafter)
+    own = current_map(drafter)
     kept = always_kept(vocabulary, ranked.counts.nonzero()[0].tolist())
     if only_ranked:
         kept = kept[:0]
@@ -71,8 +161,21 @@ def choose(
         notes.append(Note("warning", f"the ranking names too few tokens: {unseen} rows are filled up by token id"))
     if found is None:
         notes.append(Note("warning", "nothing was held out, so what these rows cover is not known"))
-    share = None if found is None else ranking.predicted_length(ranked.curve, found.share)
-    return Choice(ids, found, share, tuple(notes))
+    predicted = None if found is None else ranking.predicted_length(ranked.curve, found.share)
+    return Choice(ids, found, predicted, (*notes, *_said(ids, found, predicted)))
+
+
+def _said(ids: ranking.Ids, found: ranking.Coverage | None, predicted: float | None) -> Iterator[Note]:
+    if found is None:
+        return
+    text = f"{len(ids)} rows cover {100 * found.share:.2f} % of {found.tokens} held-out tokens"
+    yield Note("info", f"{text} ({_kinds(found)})")
+    if predicted is not None:
+        yield Note("info", f"predicted mean length: {predicted:.2f}")
+
+
+def _kinds(found: ranking.Coverage) -> str:
+    return ", ".join(f"{kind} {100 * share:.2f} %" for kind, share in sorted(found.by_kind.items()))
 
 
 def _is_in(ids: ranking.Ids, own: ranking.Ids) -> ranking.Ids:
@@ -85,11 +188,10 @@ def _require(
     if cover is None or found is None or found.share >= cover:
         return
     enough = ranking.rows_for(judged, ranked.held_out, cover)
-    kinds = ", ".join(f"{kind} {100 * share:.1f} %" for kind, share in sorted(found.by_kind.items()))
     cure = f"--keep {enough} would do" if enough else "no number of rows would do: rank on more text of this kind"
     raise ValidationError(
-        f"{keep} rows cover {100 * found.share:.2f} % of {found.tokens} held-out tokens ({kinds}), less than --cover "
-        f"{cover:g}",
+        f"{keep} rows cover {100 * found.share:.2f} % of {found.tokens} held-out tokens ({_kinds(found)}), less than "
+        f"--cover {cover:g}",
         tip=f"{cure}; a lower --cover accepts it",
     )
 
@@ -107,12 +209,12 @@ def check_type(name: str | None, option: str, hidden: int) -> str | None:
 
 
 @contextmanager
-def tokenizer(drafter: Gguf, target: Path) -> Iterator[ranking.Tokenize]:
-    """Text to ids: by the target's own library from a directory, else by the engine with the drafter's vocabulary."""
-    if target.is_dir():
-        yield library_of(target, add_bos=False, bos=None).text
+def tokenizer(drafter: Base, directory: Path | None) -> Iterator[ranking.Tokenize]:
+    """Text to ids: by the target's own library from its directory, else by the engine with the drafter's vocabulary."""
+    if directory is not None:
+        yield library_of(directory, add_bos=False, bos=None).text
         return
-    keys = [kv for name, kv in drafter.keys.items() if name.startswith("tokenizer.ggml.")]
+    keys = [kv for kv in drafter.plan.keys if kv.name.startswith("tokenizer.ggml.")]
     with tempfile.TemporaryDirectory(prefix="dflash-vocab-") as folder:
         model = Path(folder) / "vocabulary.gguf"
         write_carrier(model, keys)

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dflash_convert.errors import UsageError
 from dflash_convert.notes import Note
 from dflash_convert.text import printable
 
 if TYPE_CHECKING:
     from dflash_convert.drafter import Overrides, Taps
+    from dflash_convert.head.options import HeadOptions
     from dflash_convert.plan import TypeOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,8 +40,8 @@ def json_option(command: F) -> F:
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """A command's parameters, a field for each; the groups of :func:`type_options` and :func:`override_options` are
-    one field each."""
+    """A command's parameters, a field for each; the groups of :func:`type_options`, :func:`override_options` and
+    :func:`head_options` are one field each."""
 
     as_json: bool
     quiet: bool
@@ -170,7 +172,48 @@ def _overrides(given: dict[str, Any]) -> Overrides:
     )
 
 
-GROUPS: dict[str, Callable[[dict[str, Any]], Any]] = {"types": _types, "overrides": _overrides}
+def head_options(command: F) -> F:
+    """An output head of the drafter's own; a command's value holds it as ``head``."""
+    path = click.Path(path_type=Path)
+    for option in (
+        click.option("--cover", type=click.FloatRange(0, 1), help="Least share of held-out tokens; default: 0.995."),
+        click.option("--own-embeddings", metavar="TYPE", help="Embeddings of the drafter's own too; copy or a type."),
+        click.option("--head-type", metavar="TYPE", help="Type of the head's rows; default: copy, as the target's."),
+        click.option("--only-ranked", is_flag=True, help="Without the tokens that are kept whatever the ranking says."),
+        click.option(
+            "--ranking", type=path, metavar="FILE", help="A ranking: an id a line, best first, or id and count."
+        ),
+        click.option("--text", type=path, multiple=True, metavar="FILE", help="Rank by text, a kind each; repeat."),
+        click.option(
+            "--from-run", type=path, metavar="R.json", help="Rank by the target's own answers in a stored run."
+        ),
+        click.option("--full", is_flag=True, help="A head of the drafter's own with every token."),
+        click.option("--keep", type=click.IntRange(1), metavar="N", help="A head of the drafter's own with N rows."),
+    ):
+        command = option(command)
+    return command
+
+
+def _head(given: dict[str, Any]) -> HeadOptions | None:
+    """None where neither --keep nor --full is given."""
+    from dflash_convert.head.options import HeadOptions
+
+    keep, full = given.pop("keep"), given.pop("full")
+    names = ("from_run", "text", "ranking", "only_ranked", "head_type", "own_embeddings", "cover")
+    stated = {name: value for name in names if (value := given.pop(name)) not in (None, (), False)}
+    if keep is not None and full:
+        raise UsageError("--keep and --full exclude each other")
+    if keep is None and not full:
+        if stated:
+            raise UsageError(
+                f"--{next(iter(stated)).replace('_', '-')} has no effect without --keep N or --full",
+                tip="--keep 65536 keeps the 64k best rows",
+            )
+        return None
+    return HeadOptions(keep=keep, **stated)
+
+
+GROUPS: dict[str, Callable[[dict[str, Any]], Any]] = {"types": _types, "overrides": _overrides, "head": _head}
 
 
 def _taps(text: str | None) -> Taps | None:

@@ -12,6 +12,7 @@ from dflash_convert import hub
 from dflash_convert.cli.common import (
     Given,
     echo,
+    head_options,
     json_option,
     override_options,
     takes,
@@ -25,6 +26,7 @@ from dflash_convert.text import one_line
 
 if TYPE_CHECKING:
     from dflash_convert.drafter import Overrides
+    from dflash_convert.head.options import HeadOptions
     from dflash_convert.pipeline import Made, Prepared, Proving, Task
     from dflash_convert.plan import TypeOptions
 
@@ -45,6 +47,8 @@ class ConvertGiven(Given):
     types: TypeOptions
     overrides: Overrides
     force_pair: bool
+    head: HeadOptions | None
+    target_gguf: Path | None
     threads: int | None
     validate: Path | None
     prompts: Path | None
@@ -70,6 +74,13 @@ class ConvertGiven(Given):
 @type_options
 @override_options
 @click.option("--force-pair", is_flag=True, help="Write a pair that is refused, and say so in the file.")
+@head_options
+@click.option(
+    "--target-gguf",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The target's weights for a head of its own; default: those in TARGET.",
+)
 @click.option("--threads", type=click.IntRange(1), help="Worker processes; default: all cores.")
 @click.option(
     "--validate", metavar="TARGET.gguf", type=click.Path(path_type=Path), help="Then check, verify and validate."
@@ -100,7 +111,7 @@ def command(given: ConvertGiven) -> None:
         result = pipeline.run(task, watcher)
     show_result(result, given, given.validate)
     if given.as_json:
-        emit([_result(made) for made in result.files])
+        emit([_result(made, result.prepared) for made in result.files])
     else:
         for made in result.files:
             click.echo(made.written.path)
@@ -130,8 +141,8 @@ def task_of(given: ConvertGiven) -> Task:
         force_pair=given.force_pair,
     )
     source = convert.Source(drafter.path, drafter.name if drafter.repo else None, drafter.revision)
-    read = Target.read(target.path, target.name if target.repo else None, target.revision)
-    return Task(source, read, options, given.output, given.force, given.threads, _proving(given))
+    read = Target.read(target.path, target.name if target.repo else None, target.revision, gguf=given.target_gguf)
+    return Task(source, read, options, given.output, given.force, given.threads, _proving(given), given.head)
 
 
 def _check_options(given: ConvertGiven) -> None:
@@ -145,6 +156,13 @@ def _check_options(given: ConvertGiven) -> None:
         raise UsageError(
             f"--target-name {given.target_name} holds a slash",
             tip="it is a part of file names; -o gives a directory",
+        )
+    if given.target_gguf and given.head is None:
+        raise UsageError("--target-gguf has no effect without --keep N or --full")
+    if given.plain and given.head is not None:
+        raise UsageError(
+            "--plain writes exactly the reference converter's file, which has no head of its own",
+            tip="convert with --plain first, then: dflash-convert head OUT.gguf TARGET …",
         )
     proof = {"prompts": given.prompts, "n-max": given.n_max, "quick": given.quick, "keep-failed": given.keep_failed}
     idle = [name for name, value in proof.items() if value and not given.validate]
@@ -179,7 +197,7 @@ def _proposed_target(drafter: str) -> str | None:
     return proposed_target(read_config(directory)) if (directory / "config.json").is_file() else None
 
 
-def _result(made: Made) -> dict[str, Any]:
+def _result(made: Made, prepared: Prepared) -> dict[str, Any]:
     one = made.written
     found = {
         "path": str(one.path),
@@ -188,6 +206,8 @@ def _result(made: Made) -> dict[str, Any]:
         "tensor_types": one.tensor_types,
         "seconds": round(one.seconds, 3),
     }
+    if prepared.choice is not None:
+        found["head"] = prepared.choice.json()
     return found | (made.proof.json() if made.proof else {})
 
 

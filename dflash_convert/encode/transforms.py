@@ -93,10 +93,14 @@ class RowSource:
         if plan.constant is None:
             raise ValueError("select needs the rows' numbers")
         source, wanted = plan.sources[0], plan.constant[start:stop]
+        breaks = np.flatnonzero(np.diff(wanted) != 1) + 1
+        runs = list(zip([0, *breaks], [*breaks, wanted.size], strict=True))
+        if plan.scheme:
+            spans = [(int(wanted[first]), int(wanted[last - 1]) + 1) for first, last in runs]
+            return np.concatenate([decode_rows(self._reader, plan, *span) for span in spans])
         nbytes = source.nbytes // row_count(source.shape)
         rows = np.empty((wanted.size, nbytes), dtype=np.uint8)
-        breaks = np.flatnonzero(np.diff(wanted) != 1) + 1
-        for first, last in zip([0, *breaks], [*breaks, wanted.size], strict=True):
+        for first, last in runs:
             self._reader.into(source, int(wanted[first]) * nbytes, rows[first:last].reshape(-1).data)
         return rows if source.dtype in BLOCK_TYPES else rows.view(NUMPY_DTYPE[source.dtype])
 

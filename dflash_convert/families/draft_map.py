@@ -26,14 +26,16 @@ TIP = "llama.cpp aborts on such a map or drafts noise; take d2t from the drafter
 def check(weights: Sequence[Weight], sizes: Sizes) -> None:
     """CheckpointError for a d2t whose offsets do not lead to distinct tokens of the target."""
     tensors = {w.name.removeprefix("model."): w.sources[0] for w in weights if not w.scheme}
-    stored = _values(tensors.get("d2t"), INTEGERS, sizes.vocab)
-    if stored is None:
+    source = tensors.get("d2t")
+    if source is not None and source.dtype not in INTEGERS:
+        raise CheckpointError(f"{source.file.name}: d2t is {source.dtype}, expected {' or '.join(INTEGERS)}", tip=TIP)
+    stored = _values(source, INTEGERS, sizes.vocab)
+    if source is None or stored is None:
         return
     marks = _values(tensors.get("t2d"), MARKS, sizes.vocab)
     selection = None if marks is None or marks.size != sizes.vocab else marks.astype(bool)
     fault = map_fault(stored, sizes.vocab, offsets=True, selection=selection)
     if fault is not None:
-        source = tensors["d2t"]
         raise CheckpointError(f"{source.file.name}: d2t {fault.text}", tip=CURES.get(fault.kind, TIP))
 
 

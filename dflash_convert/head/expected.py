@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from dflash_convert.checkpoint import SourceTensor
 from dflash_convert.container.reader import Gguf
 from dflash_convert.drafter import Description, TensorPlan
 from dflash_convert.errors import CheckpointError
-from dflash_convert.head.build import MAP, MARKOV, PREFIX, current_map, selected
+from dflash_convert.head.base import MAP, Base, current_map
+from dflash_convert.head.build import PREFIX, selected
 from dflash_convert.head.matrix import target_matrices
+from dflash_convert.llama import MARKOV_W2
 from dflash_convert.notes import Note
 from dflash_convert.tables import EMBEDDINGS as TABLE
 from dflash_convert.tables import HEAD
@@ -31,20 +32,20 @@ def with_head(
     plans = {plan.name: plan for plan in description.tensors}
     if MAP in plans:
         note = Note("warning", "rows chosen among those of a reduced head are not compared with the checkpoint")
-        names = {HEAD, MAP, MARKOV} & gguf.tensors.keys()
+        names = {HEAD, MAP, MARKOV_W2} & gguf.tensors.keys()
         return _without(description, names), frozenset(names), [note]
-    ids = current_map(gguf)
+    ids = current_map(Base.of(gguf))
     lacking = {HEAD, TABLE} & (gguf.tensors.keys() - plans.keys())
     theirs = _target_sources(target) if lacking else {}
     unknown = frozenset(lacking - theirs.keys())
     for name in (HEAD, TABLE):
-        source = plans[name].sources[0] if name in plans else theirs.get(name)
-        if name in gguf.tensors and source is not None:
-            plans[name] = selected(name, source, ids if name == HEAD else None)
+        matrix = plans.get(name) or theirs.get(name)
+        if name in gguf.tensors and matrix is not None:
+            plans[name] = selected(matrix, ids if name == HEAD else None)
     if ids is not None:
         plans[MAP] = TensorPlan(MAP, ids.shape, (), constant=ids, type="I64")
-        if MARKOV in plans:
-            plans[MARKOV] = selected(MARKOV, plans[MARKOV].sources[0], ids)
+        if MARKOV_W2 in plans:
+            plans[MARKOV_W2] = selected(plans[MARKOV_W2], ids)
     notes = []
     if unknown:
         text = (
@@ -58,7 +59,7 @@ def _without(description: Description, names: set[str]) -> Description:
     return replace(description, tensors=tuple(plan for plan in description.tensors if plan.name not in names))
 
 
-def _target_sources(target: Path | None) -> dict[str, SourceTensor]:
+def _target_sources(target: Path | None) -> dict[str, TensorPlan]:
     """The target's head and table; nothing when its weights are not there (a directory of config and tokenizer)."""
     if target is None:
         return {}
@@ -66,4 +67,5 @@ def _target_sources(target: Path | None) -> dict[str, SourceTensor]:
         found = target_matrices(target)
     except CheckpointError:
         return {}
-    return {HEAD: found.head, TABLE: found.table}
+    sources = {HEAD: found.head, TABLE: found.table}
+    return {name: TensorPlan(name, source.shape, (source,)) for name, source in sources.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from dflash_convert.tables import HEAD, find_table
 from dflash_convert.validation.pair import target_shards
 
 BLOCK = 1 << 22
+WEIGHTS = "give the target's GGUF (convert: --target-gguf FILE), or its directory with the weights"
 CHECKPOINT_NAMES = {HEAD: "lm_head.weight", TABLE: "embed_tokens.weight"}
 
 
@@ -25,6 +27,11 @@ class Matrices:
     table: SourceTensor
     head: SourceTensor
 
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the head's bytes, streamed."""
+        return digest(self.head)
+
 
 def target_matrices(target: Path) -> Matrices:
     """From a GGUF (all shards) or a directory of safetensors. InputError when the weights are not there."""
@@ -32,7 +39,7 @@ def target_matrices(target: Path) -> Matrices:
     if TABLE not in found:
         raise InputError(
             f"{target} holds no embedding table, so the head's rows cannot be copied from it",
-            tip="give the target's GGUF, or its directory with the weights",
+            tip=WEIGHTS,
         )
     table = found[TABLE]
     return Matrices(target.name, table, found.get(HEAD, table))
@@ -54,6 +61,8 @@ def _from_gguf(path: Path) -> dict[str, SourceTensor]:
 
 
 def _from_directory(directory: Path) -> dict[str, SourceTensor]:
+    if not any(directory.glob("*.safetensors*")):
+        raise CheckpointError(f"{directory} has no weights, so a head's rows cannot be copied from it", tip=WEIGHTS)
     tensors = open_checkpoint(directory).tensors
     found: dict[str, SourceTensor] = {}
     for name, last in CHECKPOINT_NAMES.items():
@@ -70,7 +79,6 @@ def _from_directory(directory: Path) -> dict[str, SourceTensor]:
 
 
 def digest(source: SourceTensor) -> str:
-    """SHA-256 of the tensor's bytes, streamed."""
     found = sha256()
     buffer = memoryview(bytearray(min(BLOCK, source.nbytes)))
     with Reader() as reader:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dflash_convert.container.reader import Gguf
 from dflash_convert.container.types import array_length
 from dflash_convert.errors import TokenizerError
+from dflash_convert.head.base import Base
 from dflash_convert.vocab.bytelevel import BYTE
 from dflash_convert.vocab.tokens import SPACE_MARK
 from dflash_convert.vocab.types import TokenType
@@ -38,20 +38,20 @@ class Vocabulary:
         return len(self.names)
 
 
-def read_vocabulary(gguf: Gguf) -> Vocabulary:
+def read_vocabulary(drafter: Base) -> Vocabulary:
     """From ``tokenizer.ggml.*``; TokenizerError when the file has no vocabulary."""
-    names = gguf.get("tokenizer.ggml.tokens")
+    names = drafter.get("tokenizer.ggml.tokens")
     if not array_length(names):
         raise TokenizerError(
-            f"{gguf.path.name} has no vocabulary, so no token of it can be ranked",
+            f"{drafter.name} has no vocabulary, so no token of it can be ranked",
             tip="convert the drafter with its target's tokenizer: --target-model-dir TARGET",
         )
     words = tuple(str(name) for name in names)
-    byte_level = gguf.get("tokenizer.ggml.model") == "gpt2"
-    types = gguf.get("tokenizer.ggml.token_type")
+    byte_level = drafter.get("tokenizer.ggml.model") == "gpt2"
+    types = drafter.get("tokenizer.ggml.token_type")
     kinds = tuple(int(kind) for kind in types) if array_length(types) == len(words) else (1,) * len(words)
-    ends = (gguf.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom", "bos"))
-    template = gguf.get(TEMPLATE)
+    ends = (drafter.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom", "bos"))
+    template = drafter.get(TEMPLATE)
     return Vocabulary(
         words,
         tuple(_text(word, kind, byte_level) for word, kind in zip(words, kinds, strict=True)),

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from dflash_convert.plan import FilePlan
+
 MAX_D2T = 1 << 24  # entries; a reduced vocabulary is smaller than a vocabulary
 DEPTH = "dflash_convert.target.layers"  # of the target that the drafter was trained with
 MASK = "tokenizer.ggml.mask_token_id"
@@ -53,6 +55,26 @@ def drafter_gguf(gguf: Gguf) -> DrafterView:
         depth=keys.integer(DEPTH),
         d2t=_file_map(gguf),
         tables=GgufTables(gguf),
+    )
+
+
+def drafter_plan(name: str, plan: FilePlan) -> DrafterView:
+    """A file that is planned, as it will be seen when it is written."""
+    keys = Keys.of(name, plan.keys)
+    tensors = {tensor.name: tensor for tensor, _ in plan.tensors}
+    vocab = vocab_from_keys(name, {kv.name: kv for kv in plan.keys})
+    return DrafterView(
+        path=Path(name),
+        is_gguf=True,
+        architecture=keys.text("general.architecture") or "",
+        keys=keys,
+        tensors={tensor.name: tensor.shape for tensor in tensors.values()},
+        vocab=vocab,
+        types={tensor.name: kind for tensor, kind in plan.tensors},
+        rows=vocab.size,
+        depth=keys.integer(DEPTH),
+        d2t=read_integers(tensors["d2t"]) if "d2t" in tensors else None,
+        tables=PlannedTables(tensors),
     )
 
 

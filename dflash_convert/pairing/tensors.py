@@ -50,7 +50,7 @@ def sizes(keys: Keys, tensors: Mapping[str, Shape], vocab: int | None) -> dict[s
     default = hidden // heads if hidden and heads else None
     head, value = first("attention.key_length") or default, first("attention.value_length") or default
     taps, kernel, group = len(keys.integers("target_layers") or ()), first("conv_kernel_size"), first("conv_group_size")
-    reduced, rank = tensors.get("d2t", (vocab,))[0], tensors.get(llama.MARKOV, (None,))[-1]
+    reduced, rank = tensors.get("d2t", (vocab,))[0], tensors.get(llama.MARKOV_W1, (None,))[-1]
     groups, streams, wide = first("attention.output_group_count"), first(llama.HYPER), first("embedding_length_out")
     found = {
         **{"H": hidden, "F": first("feed_forward_length"), "N": heads, "D": head, "O": head // 2 if head else None},

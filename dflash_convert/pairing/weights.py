@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,13 @@ class PlannedTables:
         plan = self._plans[name]
         with Reader() as reader:
             source = RowSource(reader)
-            return np.concatenate([float32(source.rows(plan, i, i + 1)) for i in ids])
+            return np.concatenate([_values(source.rows(plan, i, i + 1), plan) for i in ids])
+
+
+def _values(rows: NDArray[Any], plan: TensorPlan) -> Rows:
+    if rows.dtype == np.uint8:  # blocks of a GGUF's tensor
+        return np.asarray(quant.dequantize(rows, plan.sources[0].dtype), np.float32)
+    return float32(rows)
 
 
 def target_tables(directory: Path) -> Tables | None:

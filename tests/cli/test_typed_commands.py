@@ -12,8 +12,9 @@ import click
 import pytest
 
 from dflash_convert.cli import COMMANDS
-from dflash_convert.cli.common import GROUPS, Given, override_options, parse, type_options
+from dflash_convert.cli.common import GROUPS, Given, head_options, override_options, parse, type_options
 from dflash_convert.drafter import Overrides
+from dflash_convert.head.options import HeadOptions
 from dflash_convert.plan import TypeOptions
 
 
@@ -27,7 +28,7 @@ def command_of(name: str) -> tuple[click.Command, type[Given]]:
 def grouped() -> dict[str, set[str]]:
     """The parameters behind each field that stands for several."""
     found = {}
-    for name, options in (("types", type_options), ("overrides", override_options)):
+    for name, options in (("types", type_options), ("overrides", override_options), ("head", head_options)):
         command = click.command()(options(lambda: None))
         found[name] = {str(parameter.name) for parameter in command.params}
     return found
@@ -59,7 +60,12 @@ def test_every_parameter_is_a_field_of_its_type(name: str) -> None:
         assert known[field] == expected(parameters[field], absent[field]), f"{name}: {field}"
 
 
-NAMES = {"TypeOptions": TypeOptions, "Overrides": Overrides, "Path": Path}  # inherited fields name them too
+NAMES = {
+    "TypeOptions": TypeOptions,
+    "Overrides": Overrides,
+    "HeadOptions": HeadOptions,
+    "Path": Path,
+}  # inherited fields name them too
 
 
 def test_a_command_line_as_a_value() -> None:

@@ -14,6 +14,7 @@ from head_files import TARGET
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import TensorType
 from dflash_convert.errors import FamilyError, PairingError, UsageError
+from dflash_convert.head.base import Base
 from dflash_convert.head.build import Head, default_name, plan_head
 from dflash_convert.head.matrix import target_matrices
 
@@ -94,19 +95,19 @@ def test_a_head_is_chosen_anew_among_its_own_rows(drafter: Gguf, make: Callable[
 )
 def test_a_map_that_llama_cpp_could_not_use_is_refused(drafter: Gguf, ids: list[int], text: str) -> None:
     with pytest.raises(PairingError, match=text):
-        plan_head(drafter, target_matrices(TARGET), Head(np.array(ids, dtype=np.int64)))
+        plan_head(Base.of(drafter), target_matrices(TARGET), Head(np.array(ids, dtype=np.int64)))
 
 
 def test_a_target_of_another_width_is_refused(drafter: Gguf) -> None:
     matrices = target_matrices(TARGET)
     wide = replace(matrices, head=replace(matrices.head, shape=(512, 256)))
     with pytest.raises(PairingError, match="hidden size is 128"):
-        plan_head(drafter, wide, Head(IDS))
+        plan_head(Base.of(drafter), wide, Head(IDS))
 
 
 def test_graphs_without_a_map_are_refused_by_name(fixtures: Path) -> None:
     with pytest.raises(FamilyError, match="no reduced head"):
-        plan_head(open_gguf(TARGET), target_matrices(TARGET), Head(IDS))
+        plan_head(Base.of(open_gguf(TARGET)), target_matrices(TARGET), Head(IDS))
 
 
 def test_names() -> None:

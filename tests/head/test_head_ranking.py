@@ -11,6 +11,7 @@ import pytest
 from dflash_convert.container.reader import Gguf
 from dflash_convert.errors import ConfigError, UsageError, ValidationError
 from dflash_convert.head import ranking
+from dflash_convert.head.base import Base
 from dflash_convert.head.vocabulary import always_kept, read_vocabulary
 from dflash_convert.shrink import choose, tokenizer
 
@@ -49,7 +50,7 @@ def test_predicted_length_falls_with_every_position() -> None:
 
 
 def test_control_end_byte_and_single_characters_are_kept(drafter: Gguf) -> None:
-    vocabulary = read_vocabulary(drafter)
+    vocabulary = read_vocabulary(Base.of(drafter))
     kept = set(always_kept(vocabulary, []).tolist())
     assert vocabulary.ends <= kept
     controls = {i for i, kind in enumerate(vocabulary.types) if kind == 3}
@@ -60,17 +61,17 @@ def test_control_end_byte_and_single_characters_are_kept(drafter: Gguf) -> None:
 def test_too_little_coverage_is_refused_with_the_number_that_would_do(drafter: Gguf) -> None:
     parts = [("js", list(range(300, 400)))] * 3 + [("js", list(range(300, 500)))]
     with pytest.raises(ValidationError, match=r"cover 50\.\d+ % of 200 held-out tokens") as caught:
-        choose(drafter, made(parts), 110, 0.9, only_ranked=True)
+        choose(Base.of(drafter), made(parts), 110, 0.9, only_ranked=True)
     assert "would do" in str(caught.value.tip)
 
 
 def test_fewer_rows_than_must_be_kept_are_refused(drafter: Gguf) -> None:
     with pytest.raises(UsageError, match="always kept"):
-        choose(drafter, made([("a", [1])]), 8, None)
+        choose(Base.of(drafter), made([("a", [1])]), 8, None)
 
 
 def test_filling_up_is_said(drafter: Gguf) -> None:
-    choice = choose(drafter, made([("a", [1, 2, 3])]), 10, None, only_ranked=True)
+    choice = choose(Base.of(drafter), made([("a", [1, 2, 3])]), 10, None, only_ranked=True)
     assert any("filled up by token id" in note.text for note in choice.notes)
     assert choice.ids.tolist() == sorted(choice.ids.tolist())
 
@@ -78,7 +79,7 @@ def test_filling_up_is_said(drafter: Gguf) -> None:
 def test_text_goes_through_the_targets_tokenizer(drafter: Gguf, fixtures: Path, tmp_path: Path) -> None:
     text = tmp_path / "code.js"
     text.write_text("﻿const items = [1, 2, 3];\n" * 400, encoding="utf-8")
-    with tokenizer(drafter, fixtures / "tiny-js" / "target") as tokenize:
+    with tokenizer(Base.of(drafter), fixtures / "tiny-js" / "target") as tokenize:
         ranked = ranking.from_text([text], tokenize, 512)
     assert ranked.counts.sum() > 400
     assert list(ranked.held_out) == ["code"]

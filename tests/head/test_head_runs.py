@@ -17,6 +17,7 @@ from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.engine import embedded, find, session
 from dflash_convert.engine.trace import Launch, Request, Trace
 from dflash_convert.head import ranking
+from dflash_convert.head.base import Base
 from dflash_convert.head.build import Head
 from dflash_convert.shrink import choose
 from dflash_convert.target import Target
@@ -90,7 +91,7 @@ def test_fewer_rows_by_the_targets_own_output(
     ranked = ranking.from_parts("answers", "", [("js", trace.tokens) for trace in answers], 512)
     length = {}
     for keep in (256, 64, 32):
-        ids = choose(drafter, ranked, keep, None, only_ranked=True).ids
+        ids = choose(Base.of(drafter), ranked, keep, None, only_ranked=True).ids
         length[keep] = mean_length(traces(target, make(drafter, Head(ids)).path, prompts, 96, "draft-dflash"))
     random = np.sort(np.random.default_rng(1).permutation(512)[:256]).astype(np.int64)
     lost = mean_length(traces(target, make(drafter, Head(random)).path, prompts, 96, "draft-dflash"))
