@@ -235,7 +235,7 @@ def _refused(path: Path, reason: str, data: int) -> CheckpointError:
     """The library's refusal on one line; it quotes names out of the file."""
     reason = reason.removeprefix("Error while deserializing header: ")
     if "not fully covered" in reason:
-        reason = f"its {data} bytes of data are not as many as its header describes"
+        reason = f"its data is {data} bytes long, which is not what its header describes"
     return CheckpointError(
         f"{path.name}: {shorten(one_line(reason), 300)}",
         tip="the file is incomplete or damaged: finish the download, or fetch it again",

@@ -183,7 +183,7 @@ def _pair(
     findings = check(described(checkpoint, description), view)
     refused = None if options.force_pair else refusal(findings, drafter.name, target.name)
     if refused is not None:
-        refused.tip = f"{refused.tip}; --force-pair writes the file all the same"
+        refused.tip = f"{refused.tip}; --force-pair writes the file anyway"
         raise refused
     return vocabulary if rows == description.vocab_size else load(description.vocab_size), findings
 

@@ -80,7 +80,7 @@ def _check_requantize(source: Gguf, typed: list[tuple[TensorPlan, TensorType]], 
         if not allow:
             raise CheckpointError(
                 f"{source.path.name}: {plan.name} is {old.name} already; making it {kind.name} loses twice",
-                tip="start from the bf16 file or the checkpoint, or say --allow-requantize",
+                tip="start from the bf16 file or the checkpoint, or pass --allow-requantize",
             )
 
 

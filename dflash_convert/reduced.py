@@ -36,7 +36,7 @@ def map_fault(
     """
     values = stored.reshape(-1).astype(np.int64)
     if values.size and (int(values.min()) < -LIMIT or int(values.max()) > LIMIT):
-        return MapFault("range", f"holds {_farthest(values)}, which is no token")
+        return MapFault("range", f"holds {_farthest(values)}, which is not a token")
     shifted = values + np.arange(values.size, dtype=np.int64)
     ids, other = (shifted, values) if offsets else (values, shifted)
     found = _fault(ids, rows, selection)

@@ -49,8 +49,8 @@ class CompareGiven(ContestGiven):
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="CANDIDATE… [-- LLAMA-SERVER-ARGS…]")
 @contest_options
 @click.option("--rounds", type=click.IntRange(3, 20), default=3, show_default=True, help="Rounds of every candidate.")
-@click.option("--parallel", metavar="N,N…", help="Also so many requests at a time.")
-@click.option("--context", metavar="N,N…", help="Also at so many tokens of context, for example 1k,8k.")
+@click.option("--parallel", metavar="N,N…", help="Also with this many requests at once.")
+@click.option("--context", metavar="N,N…", help="Also at these context lengths, for example 1k,8k.")
 @click.option("--sampled", type=click.FloatRange(0.01, 5), metavar="T", help="Also sampled at this temperature.")
 @click.option("--resumed", is_flag=True, help="Also conversations whose beginning is cached.")
 @click.option("--thinking", is_flag=True, help="Also with the template's thinking on and off.")

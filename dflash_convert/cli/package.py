@@ -40,7 +40,7 @@ class PackageGiven(Given):
 
 @click.command("package")
 @click.argument("ggufs", nargs=-1, metavar="GGUF...", type=FILE)
-@click.option("-o", "--out", type=FILE, metavar="DIR", help="The package's directory; it is made.")
+@click.option("-o", "--out", type=FILE, metavar="DIR", help="Directory of the package; created.")
 @click.option("--check", "check", type=FILE, metavar="DIR", help="Hash and read a packaged directory again.")
 @click.option("--validation", multiple=True, type=FILE, metavar="FILE", help="A validate --json report; repeat.")
 @click.option("--verification", multiple=True, type=FILE, metavar="FILE", help="A verify --json report; repeat.")

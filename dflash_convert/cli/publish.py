@@ -25,8 +25,8 @@ class PublishGiven(Given):
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("repository", metavar="REPO")
 @click.option("--private", is_flag=True, help="Make the repository private, if it is new.")
-@click.option("--revision", metavar="BRANCH", help="Upload to this branch; it is made if it is new.")
-@click.option("--dry-run", is_flag=True, help="Check the package and list the uploads; no connection is made.")
+@click.option("--revision", metavar="BRANCH", help="Upload to this branch; created if it does not exist.")
+@click.option("--dry-run", is_flag=True, help="Check the package and list the uploads; nothing is sent.")
 @click.option("--force", is_flag=True, help="Publish a package that does not verify or was validated as broken.")
 @json_option
 @verbosity_options

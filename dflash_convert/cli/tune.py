@@ -70,5 +70,5 @@ def _seconds(text: str | None) -> float | None:
         return None
     match = re.fullmatch(r"(\d{1,6})([smh]?)", text)
     if match is None:
-        raise UsageError(f"--time {text} is no length of time", tip="for example 10m, 90s or 1h")
+        raise UsageError(f"--time {text} is not a length of time", tip="for example 10m, 90s or 1h")
     return int(match[1]) * UNITS[match[2] or "s"]

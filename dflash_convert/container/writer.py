@@ -99,7 +99,7 @@ def _put_string(out: bytearray, text: str | bytes, what: str) -> None:
     try:
         data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
     except UnicodeEncodeError as error:
-        raise ContainerError(f"{what} holds half a character ({error.object[error.start]!a})") from None
+        raise ContainerError(f"{what} contains an unpaired surrogate ({error.object[error.start]!a})") from None
     out += struct.pack("<Q", len(data))
     out += data
 
@@ -141,7 +141,9 @@ def _put_array(out: bytearray, name: str, item: ValueType, values: Sequence[Any]
     except (struct.error, OverflowError):
         raise ContainerError(f"an item of {name} does not fit its type {item.name}") from None
     except UnicodeEncodeError as error:
-        raise ContainerError(f"an item of {name} holds half a character ({error.object[error.start]!a})") from None
+        raise ContainerError(
+            f"an item of {name} contains an unpaired surrogate ({error.object[error.start]!a})"
+        ) from None
 
 
 class GgufOutput(OutputFile):

@@ -53,7 +53,8 @@ def parse(text: str) -> Candidate:
     for name in methods:
         if name not in llama.NGRAMS:
             raise UsageError(
-                f"{text}: {name!r} is no method without a drafter", tip=f"one of {', '.join(llama.NGRAMS)}; {EXAMPLE}"
+                f"{text}: {name!r} is not a method that works without a drafter",
+                tip=f"one of {', '.join(llama.NGRAMS)}; {EXAMPLE}",
             )
     if first in llama.NGRAMS:
         if settings:
@@ -70,13 +71,13 @@ def _setting(text: str, each: str) -> tuple[str, float]:
         number = -1.0
     whole = name != "n-max" or (number >= 1 and number == int(number))
     if name not in SETTINGS or not whole or not 0 <= number <= 4096 or (name == "p-min" and number >= 1):
-        raise UsageError(f"{text}: {each!r} is no setting of a candidate", tip=EXAMPLE)
+        raise UsageError(f"{text}: {each!r} is not a setting of a candidate", tip=EXAMPLE)
     return name, number
 
 
 def _drafter(path: Path, mixed: tuple[str, ...], settings: dict[str, float]) -> Candidate:
     if not path.is_file():
-        raise UsageError(f"{path}: no such file, and no method without a drafter", tip=EXAMPLE)
+        raise UsageError(f"{path}: neither a file nor a method that works without a drafter", tip=EXAMPLE)
     gguf = open_gguf(path)
     method = drafting_method(gguf, path)
     cap = depth_of(path)

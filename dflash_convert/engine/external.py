@@ -86,7 +86,7 @@ def info(path: str, found_by: str) -> EngineInfo:
     known = tuple(kinds[1].strip("[]<>").replace("|", ",").split(",")) if kinds else ()
     problem = None
     if help_text and not kinds:
-        problem = f"{path} has no option --spec-type: it is no llama-server, or too old to draft with DFlash"
+        problem = f"{path} has no option --spec-type: it is not a llama-server, or too old to draft with DFlash"
     return EngineInfo(
         PROGRAM, path, build[1].strip() if build else "", known, parse_devices(devices), problem, found_by
     )

@@ -98,7 +98,7 @@ REQUIRED = (
 UNCLAIMED = (
     ("compressor", "its DeepSeek-V4 stages have uncompressed attention only"),
     ("indexer", "its DeepSeek-V4 stages have no sparse attention"),
-    ("_proj.", "its dflash graph has no such projection; a plain multi-token predictor is no DSpark drafter"),
+    ("_proj.", "its dflash graph has no such projection; a plain multi-token predictor is not a DSpark drafter"),
 )
 TIP = "llama.cpp runs this drafter as DeepSeek stores it: MXFP4 experts, FP8 or bf16 for the rest"
 

@@ -201,9 +201,7 @@ def _stated_taps(config: Config, target: Config, notes: list[Note]) -> Taps | No
     depth = target.integer("num_hidden_layers", low=1)
     if depth is not None and max(ids) == depth:  # as vLLM reads them: the input after the last layer
         taps = Taps.from_inputs(ids)
-        text = (
-            f"{taps}, from eagle_config: {depth} is no layer of the target but what follows it, so inputs are counted"
-        )
+        text = f"{taps}, from eagle_config: {depth} is not a layer of the target but what follows, so it counts inputs"
         notes.append(Note("warning", text, True))
         return taps
     taps = Taps.from_outputs(ids)

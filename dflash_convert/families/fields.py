@@ -61,7 +61,13 @@ TABLE: tuple[Field, ...] = (
     # which drafter
     Field("architectures", (TOP,), ALL, "used", "the family"),
     Field("architectures", (BACKBONE,), ALL, "no effect", "the top level's counts"),
-    Field("model_type", (TOP, BACKBONE), ALL, "used", "Laguna is refused by it; else the family follows architectures"),
+    Field(
+        "model_type",
+        (TOP, BACKBONE),
+        ALL,
+        "used",
+        "Laguna is refused by it; otherwise the family follows from architectures",
+    ),
     Field("speculators_model_type", (TOP,), ALL, "used", "the family, where architectures are missing or generic"),
     Field("projector_type", (TOP, NESTED), BLOCKS, "used", "dspark; domino and dflare are refused"),
     Field("text_config transformer_layer_config", (TOP,), ALL, "used", "the backbone's fields"),
@@ -198,7 +204,9 @@ TABLE: tuple[Field, ...] = (
         BLOCKS,
     ),
     # Gemma-4 DSpark
-    Field("attention_k_eq_v enable_moe_block", (BACKBONE,), (GEMMA,), "used", "K = V and no experts, else refused"),
+    Field(
+        "attention_k_eq_v enable_moe_block", (BACKBONE,), (GEMMA,), "used", "K = V and no experts; otherwise refused"
+    ),
     Field(
         "global_head_dim num_global_key_value_heads",
         (BACKBONE,),

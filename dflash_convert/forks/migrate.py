@@ -112,7 +112,7 @@ def plan_migration(gguf: Gguf, vocabulary: Sequence[KV] | None, overrides: Overr
     dialect = dialect_of(gguf)
     if dialect is None:
         raise UsageError(
-            f"{gguf.path.name}: architecture {gguf.architecture!r} is no fork's dialect; there is nothing to rewrite",
+            f"{gguf.path.name}: architecture {gguf.architecture!r} is not a fork's dialect: nothing to rewrite",
             tip="its taps count layer inputs already: a second shift would spoil them"
             if gguf.architecture == ARCH
             else "migrate takes a drafter in a fork's dialect: " + ", ".join(BY_ARCHITECTURE),

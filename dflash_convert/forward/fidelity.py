@@ -188,7 +188,7 @@ def _drafter(source: DrafterSource, target: Target | None, rows: int, notes: lis
     head = None
     if "token_embd.weight" not in weights:
         embed = RandomTable(rows, hidden)
-        notes.append(Note("info", "random embeddings stand in for the target's, which are not at hand"))
+        notes.append(Note("info", "random embeddings stand in for the target's, which are not available"))
         if "output.weight" not in weights:
             head = np.random.default_rng(11).standard_normal((RANDOM_HEAD_ROWS, hidden), np.float32)
             notes.append(Note("info", f"a random head of {RANDOM_HEAD_ROWS} rows stands in for the target's"))

@@ -48,9 +48,7 @@ def with_head(
             plans[MARKOV_W2] = selected(plans[MARKOV_W2], ids)
     notes = []
     if unknown:
-        text = (
-            f"{', '.join(sorted(unknown))}: the target's rows are not at hand to compare with; --target-gguf names them"
-        )
+        text = f"{', '.join(sorted(unknown))}: the target's rows are not available to compare with; give --target-gguf"
         notes.append(Note("warning", text))
     return replace(description, tensors=tuple(plans.values())), unknown, notes
 

@@ -16,7 +16,7 @@ def parse_size(text: str, option: str) -> int:
     """Bytes of ``12GiB``, ``800MiB`` or ``12GB``; UsageError for anything else."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?) ?([KMGT]i?B)", text)
     if match is None or match[2] not in UNITS or not float(match[1]):
-        raise UsageError(f"{option} {text} is no amount of memory", tip="for example 12GiB, 800MiB or 12GB")
+        raise UsageError(f"{option} {text} is not an amount of memory", tip="for example 12GiB, 800MiB or 12GB")
     return round(float(match[1]) * UNITS[match[2]])
 
 

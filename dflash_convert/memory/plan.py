@@ -188,7 +188,7 @@ def _resolve(drafter: Model, target: Model | None, request: Request) -> tuple[Re
         notes.append(Note("derived", f"context {size}: padded as llama.cpp pads it"))
     draft_types = _cache_type(request.draft_cache_k), _cache_type(request.draft_cache_v)
     if draft_types != ("F16", "F16"):
-        notes.append(Note("warning", "a quantized drafter cache was seen to cost nearly all acceptance: keep f16"))
+        notes.append(Note("warning", "a quantized drafter cache has been seen to cost nearly all acceptance: keep f16"))
     batch = min(request.batch, size)
     resolved = replace(
         request,

@@ -23,7 +23,7 @@ def check_mask(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
         return
     rows = [n for n in (target.rows, drafter.vocab.size) if n is not None]
     if mask < 0 or (rows and mask >= min(rows)):
-        cure = f"{wrong_target(drafter)}; else the id is wrong: compare dflash_config.mask_token_id in its config.json"
+        cure = f"{wrong_target(drafter)}; otherwise the id is: compare dflash_config.mask_token_id in its config.json"
         yield error("mask-token-range", mask, f"{min(rows, default=0)} embedding rows", cure)
         return
     for kind, token in target.vocab.special.items():
@@ -33,14 +33,14 @@ def check_mask(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
     types = target.vocab.types
     if types is not None and mask < len(types) and types[mask] == TokenType.NORMAL:
         text = (target.vocab.tokens or [])[mask] if target.vocab.tokens else ""
-        yield warning("mask-token-ordinary", mask, f"the token {text!r}", "an ordinary word was hardly the mask")
+        yield warning("mask-token-ordinary", mask, f"the token {text!r}", "an ordinary word is unlikely to be the mask")
 
 
 def check_context(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
     """Behind the positions it was trained for a drafter guesses; the text stays right, acceptance falls."""
     own = drafter.keys.integer(drafter.own("context_length"))
     if own is not None and target.context is not None and own < target.context:
-        cure = f"behind {own} tokens acceptance may fall to nothing: keep contexts below (-c {own}), or measure them"
+        cure = f"beyond {own} tokens acceptance may fall to nothing: keep contexts below (-c {own}), or measure them"
         yield warning("trained-context", own, target.context, cure)
 
 

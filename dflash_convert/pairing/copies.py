@@ -39,7 +39,7 @@ DROP = {
     EMBEDDINGS: "remove embed_tokens from the checkpoint (or set has_embed_tokens to false in its config.json) and "
     "convert again: llama.cpp then reads the target's",
     HEAD: "if the head was not trained on its own, remove lm_head from the checkpoint and convert again: llama.cpp "
-    "then uses the target's; else measure the pair with dflash-convert validate",
+    "then uses the target's; otherwise measure the pair with dflash-convert validate",
 }
 
 

@@ -18,8 +18,8 @@ WIDTHS = ("target_hidden_size", "embedding_length_out", "embedding_length")
 def wrong_target(drafter: DrafterView) -> str:
     """The likeliest cause of most findings, with the right target's name where the drafter tells it."""
     if drafter.made_for:
-        return f"likeliest the wrong target: this drafter says it was made for {drafter.made_for[0]}"
-    return "likeliest the wrong target: take the one that the drafter's model card names"
+        return f"most likely the wrong target: this drafter says it was made for {drafter.made_for[0]}"
+    return "most likely the wrong target: take the one that the drafter's model card names"
 
 
 def check_stated(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
@@ -28,7 +28,7 @@ def check_stated(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
     missing = [name for name, value in stated.items() if value is None]
     if target is not UNKNOWN and missing:
         where = "block_count or embedding_length" if target.is_gguf else f"the top level and {', '.join(TEXT_CONFIGS)}"
-        cure = f"depth or width was not checked: the target says none (read: {where})"
+        cure = f"depth or width was not checked: the target does not state it (read: {where})"
         yield warning("target-config", None, f"no {' and no '.join(missing)}", cure)
 
 

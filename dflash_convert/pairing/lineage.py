@@ -40,7 +40,7 @@ def check_forced(drafter: DrafterView) -> Iterator[Finding]:
     """A file that was written although `check` refused its pair."""
     if FORCED in drafter.keys:
         reasons = [str(reason) for reason in drafter.keys.items(FORCED) or []]
-        cure = "written with --force-pair: nobody expects it to draft well; convert it for the target it was made for"
+        cure = "written with --force-pair: it is not expected to draft well; convert it for the target it was made for"
         yield warning("forced-pair", reasons, None, cure)
 
 

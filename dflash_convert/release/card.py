@@ -132,7 +132,7 @@ def _fidelity(reports: Sequence[Mapping[str, Any]]) -> list[str]:
         for name in ("agreement", "expected_loss") if drafts else ():
             cells.append(f"{100 * found[name]:.1f} %" if name in found else "-")
         rows.append(cells)
-    text = "Every tensor and key was compared with the checkpoint; what is not quantized is equal to the bit."
+    text = "Every tensor and key was compared with the checkpoint; what is not quantized is bit-identical."
     if hidden:
         text += " *Hidden states* (cosine) come from running checkpoint and file side by side"
         text += ", *drafts* too, on the target's own text." if drafts else " on random context."
@@ -174,7 +174,7 @@ def _usage(
     if guessed(document):
         text += f"\n\n{settings.n_max} drafts a step are a first guess: `dflash-convert tune` finds what pays."
     text += (
-        "\n\nKeep the drafter's cache at f16 (the default): a quantized one was seen to cost nearly all acceptance."
+        "\n\nKeep the drafter's cache at f16 (the default): a quantized one has cost nearly all acceptance."
         f" For `--models-dir`, put `{name}` and the target into one sub-folder."
     )
     if target is not None:

@@ -86,13 +86,13 @@ def read_contest(path: Path) -> Contest:
     """ConfigError for anything that is no document of this schema."""
     data = read_json(path)
     if data.get("kind") not in KINDS or data.get("schema") != SCHEMA:
-        raise ConfigError(f"{path} is no result of compare or tune", tip=HOW)
+        raise ConfigError(f"{path} is not a result of compare or tune", tip=HOW)
     if data["kind"] == "tuning":
         data = {**data, "work": [data.get("final")]}
     try:
         found = build(Contest, data)
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{path} is no result of compare or tune: {error}", tip=HOW) from None
+        raise ConfigError(f"{path} is not a result of compare or tune: {error}", tip=HOW) from None
     _require_sane(path, found)
     return found
 

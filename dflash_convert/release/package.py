@@ -165,7 +165,9 @@ def _names(facts: Sequence[DrafterFacts], options: PackageOptions, notes: list[N
             notes.append(Note("derived", f"{each.path.name} becomes {name}: llama.cpp would not find it, {reason}"))
             reason = found_by_llama_cpp(name, each.variant.prefix)
         if reason or not plain_name(name):
-            raise UsageError(f"{name} is no name for a packaged drafter: {reason or 'it is not a plain file name'}")
+            raise UsageError(
+                f"{name} is not a usable name for a packaged drafter: {reason or 'it is not a plain file name'}"
+            )
         if name in names.values():
             raise UsageError(f"two files would be named {name}", tip="package each type once")
         names[each.path] = name
@@ -183,7 +185,7 @@ def _document(
     target_name = options.target_name or first.target.name
     title = options.name or f"{target_name or first.drafter.name or 'drafter'}-{first.family}-GGUF"
     if not plain_name(title):
-        raise UsageError(f"{title!r} is no name for a package", tip="give a plain --name")
+        raise UsageError(f"{title!r} is not a usable name for a package", tip="give a plain --name")
     files = [
         {
             "path": names[f.path],

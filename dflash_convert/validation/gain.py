@@ -218,7 +218,7 @@ def _cheaper(made: SpeedReport, n_max: int) -> str:
         if made.limit is not None and verify > made.limit * made.target_ms and n_max == 1:
             return f"even a drafter that costs nothing would not pay here: {alone}"
     if n_max > 1:
-        return f"a shorter draft, which costs less to verify: --n-max {max(n_max // 2, 1)}; else {alone}"
+        return f"a shorter draft, which costs less to verify: --n-max {max(n_max // 2, 1)}; otherwise {alone}"
     return alone
 
 

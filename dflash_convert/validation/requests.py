@@ -148,7 +148,7 @@ def lengthened(session: Session, answered: Sequence[Answered], context: int, thi
         room = context - n_predict - MARGIN - len(own) - len(start)
         if room <= 0:
             continue
-        name = f"{query.name} behind {room} tokens"
+        name = f"{query.name} after {room} tokens"
         if query.chat:
             prompt: str | tuple[int, ...] = _behind(session, query, filler, room, thinking)
         else:

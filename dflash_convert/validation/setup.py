@@ -67,7 +67,7 @@ def prepare(options: Options) -> Setup:
     notes += told
     quantized = external.quantizes_draft_cache(options.extra_args)
     if quantized:
-        text = f"{quantized}: a quantized drafter cache was seen to destroy acceptance; f16 is the default"
+        text = f"{quantized}: a quantized drafter cache has been seen to destroy acceptance; f16 is the default"
         notes.append(Note("warning", text))
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     options = replace(options, thresholds=replace(options.thresholds, recorded_at=now))
@@ -79,7 +79,7 @@ def _check(options: Options) -> list[Note]:
     findings = check(*open_pair(options.drafter, options.target))
     refused = None if options.force_pair else refusal(findings, options.drafter.name, options.target.name)
     if refused is not None:
-        refused.tip = f"{refused.tip}; --force-pair runs the pair all the same"
+        refused.tip = f"{refused.tip}; --force-pair runs the pair anyway"
         raise refused
     return [Note("warning", f"check: {finding}: {finding.cure}") for finding in findings]
 

@@ -53,7 +53,7 @@ def compare_keys(
             _check(gguf, kv, compared)
     for name in gguf.keys:
         if name.startswith(f"{arch}.") and name not in expected and name not in skip:
-            text = f"key {name} is {shown(gguf.keys[name])}, the checkpoint says nothing of it"
+            text = f"key {name} is {shown(gguf.keys[name])}, the checkpoint does not mention it"
             compared.differences.append(text)
     if target is None:
         compared.notes.append(Note("warning", WITHOUT_TARGET))

@@ -300,7 +300,7 @@ def add_round_trip(result: VerifyResult, target: Target) -> VerifyResult:
         return dataclasses.replace(result, notes=(*result.notes, note))
     wrong = tuple(f"llama.cpp splits {one}" for one in found if one.limit is None)
     limits = {one.limit for one in found if one.limit is not None}
-    notes = [Note("info", f"llama.cpp splits some probe texts otherwise: {limit}") for limit in sorted(limits)]
+    notes = [Note("info", f"llama.cpp splits some probe texts differently: {limit}") for limit in sorted(limits)]
     if not found:
         notes.append(Note("info", f"llama.cpp splits {len(texts)} probe texts as the target's tokenizer does"))
     return dataclasses.replace(result, differences=(*result.differences, *wrong), notes=(*result.notes, *notes))
@@ -342,10 +342,10 @@ def _small_target(directory: Path | None, gguf: Path | None) -> tuple[forward_ta
             return None, f"{gguf.name} is larger than the {MAX_TARGET >> 20} MiB that the numpy forward runs"
         return target_from_gguf(gguf), ""
     if directory is None or architectures(read_config(directory))[:1] != ["Qwen3ForCausalLM"]:
-        return None, f"the target's weights are not at hand, or it is no {TARGET}; --target-gguf names them"
+        return None, f"the target's weights are not available, or it is not a {TARGET}; give --target-gguf"
     sizes = [path.stat().st_size for path in directory.glob("*.safetensors")]
     if not sizes:
-        return None, "the target's weights are not at hand; --target-gguf names them"
+        return None, "the target's weights are not available; give --target-gguf"
     if sum(sizes) > MAX_TARGET:
         return None, f"the target is larger than the {MAX_TARGET >> 20} MiB that the numpy forward runs"
     return target_from_checkpoint(directory), ""

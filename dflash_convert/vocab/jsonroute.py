@@ -107,7 +107,7 @@ def load_unigram(request: Request, document: Mapping[str, Any], where: str) -> V
             table.types[token.id] = TokenType.CONTROL if token.special else TokenType.USER_DEFINED
     table.make_unique()
     table.notes.append(
-        Note("warning", "unigram tokenizer: llama.cpp's llama model merges greedily and may split otherwise")
+        Note("warning", "unigram tokenizer: llama.cpp's llama model merges greedily and may split differently")
     )
     specials = specials_of(request, request.size, _listed(document), document)
     return vocabulary(request, "llama", Pre("default", "SentencePiece has none"), table, specials)

@@ -145,7 +145,7 @@ def _from_model(request: Request, path: Path, document: dict[str, Any] | None = 
         specials.fill(pieces.special, request.size, path.name)
         if pieces.unigram:
             table.notes.append(
-                Note("warning", "unigram tokenizer: llama.cpp's llama model merges greedily and may split otherwise")
+                Note("warning", "unigram tokenizer: llama.cpp's llama model merges greedily and may split differently")
             )
     return vocabulary(request, "llama", Pre("default", "SentencePiece has none"), table, specials, after=after)
 

@@ -100,7 +100,7 @@ def load_tiktoken(request: Request, name: str, data: bytes) -> Vocabulary:
         table.texts[tid], table.types[tid] = text, TokenType.CONTROL
     table.make_unique()
     if lost:
-        table.notes.append(Note("warning", f"{name}: {lost} tokens are reached by no merge"))
+        table.notes.append(Note("warning", f"{name}: {lost} tokens cannot be reached by any merge"))
     document = as_document(table.texts, ranks, lines, _pattern(request, name))
     pre = given_pre(request.pre) if request.pre else identify_pre(document, where)
     specials = specials_of(request, request.size, {}, None)

@@ -190,7 +190,7 @@ INDEXES: dict[str, tuple[Mapping[str, Any], dict[str, bytes], str]] = {
         "does not list tensor 'b' of 1",
     ),
     "shard that is JSON": (index({"a": "config.json"}), {}, "config.json: header length"),
-    "shard that is cut": (index({"a": "1"}), {"1": SHARD[:-1]}, "1: its 7 bytes of data are not as many"),
+    "shard that is cut": (index({"a": "1"}), {"1": SHARD[:-1]}, "1: its data is 7 bytes long"),
 }
 
 

@@ -26,13 +26,13 @@ def test_settings_and_mixed_methods(drafter: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("ngram-none", "no such file, and no method"),
+        ("ngram-none", "neither a file nor a method"),
         ("ngram-mod,n-max=3", "setting of a drafter"),
-        ("{}+eagle", "no method without a drafter"),
+        ("{}+eagle", "not a method that works without a drafter"),
         ("{},n-max=99", "drafts at most 7 tokens"),
-        ("{},n-max=0", "no setting of a candidate"),
-        ("{},p-min=1.5", "no setting of a candidate"),
-        ("{},depth=3", "no setting of a candidate"),
+        ("{},n-max=0", "not a setting of a candidate"),
+        ("{},p-min=1.5", "not a setting of a candidate"),
+        ("{},depth=3", "not a setting of a candidate"),
     ],
 )
 def test_other_words_are_refused(drafter: Path, text: str, words: str) -> None:

@@ -182,7 +182,7 @@ def test_a_target_of_another_size_is_refused(fixtures: Path, tmp_path: Path) -> 
     assert "do not belong together: target-depth (drafter made for 6 layers, target 3 layers); also" in str(
         refused.value
     )
-    assert "likeliest the wrong target" in str(refused.value.tip)
+    assert "most likely the wrong target" in str(refused.value.tip)
     assert list(tmp_path.glob("*.gguf")) == []
     result = run(*args, "--force-pair")
     assert result.exit_code == 0

@@ -47,7 +47,7 @@ def test_a_right_head_passes_check_and_verify(made: Gguf) -> None:
 def test_without_the_targets_weights_verify_says_what_it_did_not_compare(made: Gguf) -> None:
     result = verify(made.path, PAIR / "drafter", Target.read(PAIR / "target"))
     assert result.passed
-    assert any("output.weight: the target's rows are not at hand" in note.text for note in result.notes)
+    assert any("output.weight: the target's rows are not available" in note.text for note in result.notes)
     assert "output.weight" not in {report.name for report in result.tensors}
 
 

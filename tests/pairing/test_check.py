@@ -371,7 +371,7 @@ def test_causes_come_before_their_consequences(pair: tuple[DrafterView, TargetVi
     names = [finding.name for finding in errors]
     assert names[:4] == ["vocabulary-size", "target-depth", "hidden-size", "taps-depth"]
     assert names.index("mask-token-range") > 3
-    assert all("likeliest the wrong target" in finding.cure for finding in errors[:4])
+    assert all("most likely the wrong target" in finding.cure for finding in errors[:4])
     (drafter, target) = edit(*pair)
     known = keys(general__base_model__0__name="gemma-4-31B-it", dflash_convert__target__name=None)(drafter, target)[0]
     assert "this drafter says it was made for gemma-4-31B-it" in check(known, target)[0].cure

@@ -115,7 +115,7 @@ def decided(findings: list[Finding], expected: str | None, drafter: str, target:
     errors = [finding.name for finding in errors_of(findings)]
     assert errors[:1] == ([] if expected is None else [expected]), (drafter, target, findings)
     if expected in ("vocabulary-size", "target-depth"):
-        assert "likeliest the wrong target" in findings[0].cure
+        assert "most likely the wrong target" in findings[0].cure
 
 
 def test_written_files_and_directories(

@@ -73,7 +73,7 @@ def test_every_command_refuses(deeper: dict[str, Path], file: Path, tmp_path: Pa
         done = run(d, *call)
         assert done.returncode == 4, (call, done.stderr)
         assert REASON in done.stderr, (call, done.stderr)
-        assert "likeliest the wrong target" in done.stderr
+        assert "most likely the wrong target" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -194,7 +194,7 @@ def test_the_runtime_names_a_foreign_tensor(
     ran = cli(*call)
     assert ran.code == 4
     assert "do not belong together: unclaimed-tensors (drafter blk.0.attn_x.weight" in ran.err
-    assert "--force-pair runs the pair all the same" in ran.err
+    assert "--force-pair runs the pair anyway" in ran.err
     ran = cli(*call, "--force-pair")
     assert ran.code == 7
     assert ran.json["verdict"] == "engine-failure"

@@ -164,7 +164,7 @@ def half_norm(keys: Keys, tensors: Tensors) -> None:
         (drop_key("dflash.target_layers"), "key dflash.target_layers is missing, expected [2, 4, 5]"),
         (
             set_key(boolean("dflash.attention.causal", True)),
-            "key dflash.attention.causal is True, the checkpoint says nothing of it",
+            "key dflash.attention.causal is True, the checkpoint does not mention it",
         ),
         (set_key(u32("tokenizer.ggml.mask_token_id", 1)), "key tokenizer.ggml.mask_token_id is 1, expected 503"),
         (set_key(string("tokenizer.chat_template", "x")), "key tokenizer.chat_template is 'x', expected"),
