@@ -67,6 +67,7 @@ def command(given: CompareGiven) -> None:
     from dflash_convert.contest import images, preset, report, works
     from dflash_convert.contest.judge import rule
     from dflash_convert.contest.trial import run
+    from dflash_convert.report import contest
 
     loads = given.loads()
     made = given.prepared("dflash-convert compare TARGET.gguf DRAFTER.gguf ngram-mod")
@@ -83,6 +84,7 @@ def command(given: CompareGiven) -> None:
             kinds = [rule(kind, made.candidates, book, work, kind) for kind in dict.fromkeys(work.kinds)]
     winner = rulings[0].winner.candidate
     given.write_preset(winner)
+    given.write_html(winner, lambda *texts: contest.render(contest.Shown(made, rulings, kinds), *texts))
     if given.as_json:
         document = report.compare_json(rulings, kinds, made, survived)
         click.echo(json.dumps(document, indent=1, ensure_ascii=False))

@@ -39,6 +39,7 @@ class ContestGiven(Given):
     budget: str | None
     rounds: int
     preset: Path | None
+    html: Path | None
     force: bool
 
     @property
@@ -94,12 +95,13 @@ class ContestGiven(Given):
         if not self.candidates:
             command = example.split()[1]
             raise UsageError(f"{command} needs a {'drafter' if command == 'tune' else 'candidate'}", tip=example)
-        if self.preset:
-            check_output_path(self.preset, force=self.force)
+        for path in (self.preset, self.html):
+            if path is not None:
+                check_output_path(path, force=self.force)
         made = prepare(self.options())
         for name, reason in made.refused.items():
             self.say(f"not run: {name}: {reason}")
-        for each in made.candidates if self.preset else ():
+        for each in made.candidates if self.preset or self.html else ():
             preset.text(self.target, each)  # a name that no preset can hold is told before hours of runs
         return made
 
@@ -111,10 +113,20 @@ class ContestGiven(Given):
         if self.preset:
             write_text(self.preset, preset.text(self.target, winner), force=self.force)
 
+    def write_html(self, winner: Candidate, page: Callable[[str, str], str]) -> None:
+        """``--html``, when it was given; ``page`` makes it of the winner's command and preset."""
+        from dflash_convert.contest import preset
+        from dflash_convert.output import write_text
+
+        if self.html:
+            made = page(preset.command(self.target, winner), preset.text(self.target, winner))
+            write_text(self.html, made, force=self.force)
+
 
 def contest_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--force", is_flag=True, help="Replace an existing preset."),
+        click.option("--force", is_flag=True, help="Replace an existing preset or report."),
+        click.option("--html", type=FILE, metavar="OUT", help="Write a report as one HTML file."),
         click.option("--preset", type=FILE, metavar="FILE", help="Write the winner's settings as a preset.ini."),
         click.option("--budget", metavar="12GiB", help="Leave out what needs more memory by plan."),
         click.option("--fresh", is_flag=True, help="Run everything anew and keep nothing."),

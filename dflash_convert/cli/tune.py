@@ -39,6 +39,7 @@ def command(given: TuneGiven) -> None:
     """
     from dflash_convert.contest import preset, report, works
     from dflash_convert.contest.tune import tune
+    from dflash_convert.report import contest
 
     made = given.prepared("dflash-convert tune TARGET.gguf DRAFTER.gguf")
     drafters = made.candidates[1:]
@@ -57,6 +58,8 @@ def command(given: TuneGiven) -> None:
         given.rounds,
     )
     given.write_preset(found.best)
+    shown = contest.Shown(made, [found.ruling], found=found)
+    given.write_html(found.best, lambda *texts: contest.render(shown, *texts))
     if given.as_json:
         emit(report.tune_json(found, made))
         return

@@ -66,7 +66,9 @@ def advice(ruling: Ruling) -> str:
         return f"{ruling.label}: no drafter; {why} on this machine."
     gain = f"{winner.speed.measured:.2f} x" if winner.speed else ""
     settings = f" with {winner.candidate.settings}" if winner.candidate.settings else ""
-    others = [each.candidate.name for each in best if each is not winner]
+    own = winner.candidate.name
+    equals = [each.candidate for each in best if each is not winner]
+    others = [each.settings if each.name == own else each.name for each in equals]
     equal = f"; equal within noise: {', '.join(others)}" if others else ""
     return f"{ruling.label}: {winner.candidate.name}{settings}, {gain} the speed without a drafter{equal}."
 

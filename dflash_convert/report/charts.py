@@ -12,6 +12,8 @@ WIDTH = 380
 BAR, GAP = 15, 7
 MAX_BARS = 60
 LABEL = 22  # characters of a label
+LEGEND = 48  # characters of a series' name
+SERIES = 8  # colours of the style sheet
 
 
 class Bar(NamedTuple):
@@ -43,9 +45,9 @@ def bars(title: str, items: Sequence[Bar], top: float | None = None, series: Seq
         parts.append(void("rect", x=label, y=y, width=round(length, 1), height=BAR, rx=2, class_=f"s{item.series}"))
         parts.append(tag("text", text(item.shown), x=round(label + length + 5, 1), y=y + 11, class_="value"))
         y += BAR
-    key, y = _legend(series, y + 10)
+    key, y = legend(series, y + 10)
     values = "; ".join(f"{item.label}{_series(series, item)}: {item.shown}" for item in items)
-    return _figure(title, values, y, "".join(parts) + key)
+    return figure(title, values, y, "".join(parts) + key)
 
 
 def columns(title: str, items: Sequence[Bar], top: float = 1.0) -> str:
@@ -79,17 +81,24 @@ def columns(title: str, items: Sequence[Bar], top: float = 1.0) -> str:
                 tag("text", text(item.shown), x=middle, y=base - tall - 4, class_="value", text_anchor="middle")
             )
     values = "; ".join(f"{item.label}: {item.shown}" for item in items)
-    return _figure(title, values, base + 22, "".join(parts))
+    return figure(title, values, base + 22, "".join(parts))
 
 
-def _legend(series: Sequence[str], y: int) -> tuple[str, int]:
-    if len(series) < 2:
+def legend(series: Sequence[str], y: int) -> tuple[str, int]:
+    """Names with the colours of their places in ``series``, in as many lines as they need, and where those end; empty
+    names are left out, and a single one has no legend."""
+    if sum(map(bool, series)) < 2:
         return "", y - 6
     parts, x = [], 8
     for index, name in enumerate(series):
+        shown = shorten(name, LEGEND)
+        if not name:
+            continue
+        if x > 8 and x + 16 + 6 * len(shown) > WIDTH:
+            x, y = 8, y + 16
         parts.append(void("rect", x=x, y=y, width=11, height=11, rx=2, class_=f"s{index}"))
-        parts.append(tag("text", text(name), x=x + 16, y=y + 10, class_="label"))
-        x += 30 + 6 * len(name)
+        parts.append(tag("text", text(shown), x=x + 16, y=y + 10, class_="label"))
+        x += 30 + 6 * len(shown)
     return "".join(parts), y + 18
 
 
@@ -97,7 +106,8 @@ def _series(series: Sequence[str], item: Bar) -> str:
     return f" ({series[item.series]})" if len(series) > 1 else ""
 
 
-def _figure(title: str, values: str, height: int, content: str) -> str:
+def figure(title: str, values: str, height: int, content: str) -> str:
+    """An SVG of WIDTH x ``height`` with ``values`` as its text alternative, and its caption."""
     inner = tag("title", text(title)) + tag("desc", text(values)) + content
     chart = tag("svg", inner, viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=f"{title}. {values}")
     return tag("figure", chart + tag("figcaption", text(title)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import PurePath
 
 from dflash_convert import __version__
@@ -31,10 +32,14 @@ def render(result: ValidationResult, extras: Extras | None = None) -> str:
         sections.tensors(more),
         sections.memory(more),
         sections.thresholds(result),
-        tag("footer", tag("p", text(f"dflash-convert {__version__}"), class_="soft")),
     ]
     words = result.verdict if result.speed is None else f"{result.verdict}, {result.gain}"
-    title = f"{words}: {PurePath(result.drafter.path).name}"
+    return document(f"{words}: {PurePath(result.drafter.path).name}", body)
+
+
+def document(title: str, parts: Iterable[str]) -> str:
+    """A page of ``parts``, which are markup; empty ones are left out."""
+    body = [*parts, tag("footer", tag("p", text(f"dflash-convert {__version__}"), class_="soft"))]
     head = [
         void("meta", charset="utf-8"),
         void("meta", name="viewport", content="width=device-width, initial-scale=1"),

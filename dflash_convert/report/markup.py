@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 # what XML 1.0 does not allow in a document, lone surrogates included
@@ -32,16 +32,23 @@ def _attributes(values: dict[str, Any]) -> str:
     return "".join(f' {key.rstrip("_").replace("_", "-")}="{text(v)}"' for key, v in values.items() if v is not None)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str, numbers: int | None = None) -> str:
-    """A table with a caption and header cells; the columns from ``numbers`` on are aligned as numbers."""
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    caption: str,
+    numbers: int | None = None,
+    marked: Container[int] = (),
+) -> str:
+    """A table with a caption and header cells; the columns from ``numbers`` on are aligned as numbers, the rows
+    ``marked`` stand out."""
     first = len(head) if numbers is None else numbers
     kinds = [None if i < first else "n" for i in range(len(head))]
     top = "".join(tag("th", text(h), scope="col", class_=k) for h, k in zip(head, kinds, strict=True))
     body = []
-    for row in rows:
+    for at, row in enumerate(rows):
         cells = [tag("th", text(row[0]), scope="row")]
         cells += [tag("td", text(cell), class_=kind) for cell, kind in zip(row[1:], kinds[1:], strict=True)]
-        body.append(tag("tr", "".join(cells)))
+        body.append(tag("tr", "".join(cells), class_="marked" if at in marked else None))
     inner = tag("caption", text(caption)) + tag("thead", tag("tr", top)) + tag("tbody", "".join(body))
     return tag("div", tag("table", inner), class_="scroll")
 

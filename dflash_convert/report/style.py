@@ -4,9 +4,11 @@ from __future__ import annotations
 
 STYLE = """
 :root { color-scheme: light dark; --bg: #ffffff; --ink: #1b1f24; --soft: #59636e; --line: #d5dae0; --panel: #f5f7f9;
-  --s0: #1f6feb; --s1: #9aa4b0; --good: #1a7f37; --warn: #9a6700; --bad: #c62828; }
+  --s0: #1f6feb; --s1: #9aa4b0; --s2: #d4530c; --s3: #0a8f68; --s4: #b8519a; --s5: #b58900; --s6: #6f4fc0;
+  --s7: #2b8fb8; --good: #1a7f37; --warn: #9a6700; --bad: #c62828; }
 @media (prefers-color-scheme: dark) { :root { --bg: #11151a; --ink: #e4e9ef; --soft: #9aa5b1; --line: #343c46;
-  --panel: #1a2027; --s0: #5aa2ff; --s1: #76818d; --good: #4cc26b; --warn: #e0b341; --bad: #ff7b72; } }
+  --panel: #1a2027; --s0: #5aa2ff; --s1: #76818d; --s2: #ff8a4c; --s3: #3ccf9a; --s4: #e59ac4; --s5: #f0c040;
+  --s6: #b79be8; --s7: #7cc8f5; --good: #4cc26b; --warn: #e0b341; --bad: #ff7b72; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 62rem; padding: 1.5rem 1.25rem 3rem; background: var(--bg); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; overflow-wrap: anywhere; }
@@ -24,7 +26,11 @@ p { margin: .4rem 0; } ul { margin: .4rem 0; padding-left: 1.25rem; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); gap: 1.25rem; }
 figure { margin: .5rem 0; max-width: 30rem; } svg { width: 100%; height: auto; display: block; }
 svg text { font: 10.5px system-ui, sans-serif; fill: var(--ink); } svg .label { fill: var(--soft); }
-.s0 { fill: var(--s0); } .s1 { fill: var(--s1); } .axis { stroke: var(--line); }
+.s0 { --c: var(--s0); } .s1 { --c: var(--s1); } .s2 { --c: var(--s2); } .s3 { --c: var(--s3); }
+.s4 { --c: var(--s4); } .s5 { --c: var(--s5); } .s6 { --c: var(--s6); } .s7 { --c: var(--s7); }
+rect, circle { fill: var(--c); } polyline, .range { fill: none; stroke: var(--c); stroke-width: 2; }
+polyline.guess { stroke-dasharray: 4 3; } .axis { stroke: var(--line); }
+.marked { background: var(--panel); } .marked th { font-weight: 650; } .lead { font-size: 1.1rem; }
 .scroll { overflow-x: auto; margin: .75rem 0; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; padding-bottom: .3rem; }
@@ -37,6 +43,7 @@ pre { background: var(--panel); border: 1px solid var(--line); border-radius: .4
 details { margin: .5rem 0; } summary { cursor: pointer; }
 @media (max-width: 30rem) { body { padding: 1rem .8rem 2rem; } .facts th { width: 7.5rem; } }
 @media print { :root { --bg: #fff; --ink: #000; --soft: #444; --line: #bbb; --panel: #fff; --s0: #1f6feb; --s1: #9aa4b0;
+  --s2: #d4530c; --s3: #0a8f68; --s4: #b8519a; --s5: #b58900; --s6: #6f4fc0; --s7: #2b8fb8;
   --good: #1a7f37; --warn: #9a6700; --bad: #c62828; }
   body { max-width: none; padding: 0; font-size: 10pt; -webkit-print-color-adjust: exact; print-color-adjust: exact; }
   h2 { break-after: avoid; } figure, tr, .tile { break-inside: avoid; } .scroll { overflow: visible; } }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,3 +52,13 @@ def test_the_servers_own_arguments_count() -> None:
 
 def test_a_need_is_told_in_mib() -> None:
     assert budget.Need(3 * MIB).mib == 3
+
+
+@pytest.mark.parametrize("command", ["compare", "tune"])
+def test_both_commands_write_a_page(played: Played, tmp_path: Path, command: str) -> None:
+    page = tmp_path / "page.html"
+    ran = played(command, "--html", page)
+    assert ran.code == 0, ran.err
+    assert "Side by side" in page.read_text()
+    assert "llama-server -m" in page.read_text()
+    assert played(command, "--html", page).code == 9, "an existing report is kept"

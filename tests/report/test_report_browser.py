@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from html import escape
 from pathlib import Path
 
 import pytest
+from contest_pages import comparison, tuning
+from contest_pages import page as contest_page
 from report_results import EXTRAS, result
 
 from dflash_convert.report.html import render
@@ -57,6 +60,45 @@ def test_the_screenshot_is_not_blank(browser: str, page: Path, tmp_path: Path, w
     background = max(set(levels), key=levels.count)
     assert (background < 60) if dark else (background > 200)
     assert len(set(levels)) > 40
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_comparison_renders(browser: str, tmp_path: Path, dark: bool) -> None:
+    page, image = tmp_path / "compare.html", tmp_path / "page.png"
+    page.write_text(contest_page(comparison(evil=True)), encoding="utf-8")
+    scheme = ["--blink-settings=preferredColorScheme=0"] if dark else []
+    size = ("--window-size=800,900", "--hide-scrollbars", f"--screenshot={image}")
+    done = open_page(browser, page, tmp_path, *size, *scheme)
+    assert done.returncode == 0
+    assert "CONSOLE" not in done.stderr
+    levels = brightness(image)
+    background = max(set(levels), key=levels.count)
+    assert (background < 60) if dark else (background > 200)
+    assert len(set(levels)) > 40
+
+
+def test_no_page_of_a_contest_is_wider_than_its_window(browser: str, tmp_path: Path) -> None:
+    """Every page in frames of several widths; a frame says how wide its content is."""
+    pages = {"compare": comparison(evil=True), "nothing pays": comparison("CPU", evil=True), "tune": tuning()}
+    frames = []
+    for name, shown in pages.items():
+        text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*/>', "", contest_page(shown))
+        for width in (360, 800, 1280):
+            frame = (
+                f'<iframe title="{name} {width}" style="width:{width}px;height:900px;border:0" srcdoc="{escape(text)}">'
+            )
+            frames.append(f"{frame}</iframe>")
+    own = "f.title + ' ' + f.contentDocument.documentElement.scrollWidth"
+    measure = f"[...document.querySelectorAll('iframe')].map(f => {own})"
+    script = f"onload = () => document.title = {measure}.join(';')"
+    probe = tmp_path / "probe.html"
+    probe.write_text(f"<!DOCTYPE html><body>{''.join(frames)}<script>{script}</script></body>", encoding="utf-8")
+    done = open_page(browser, probe, tmp_path, "--window-size=1400,900", "--dump-dom")
+    found = re.search(r"<title>([^<]*)</title>", done.stdout)
+    assert found
+    rows = [row.rsplit(" ", 2) for row in found[1].split(";")]
+    assert len(rows) == len(frames)
+    assert [row for row in rows if int(row[2]) > int(row[1])] == []
 
 
 def brightness(image: Path) -> list[int]:
