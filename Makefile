@@ -94,7 +94,7 @@ hardware: $(BIN)/dflash-convert
 
 # A checked package of one pair: converted, checked, verified, validated and packaged by `batch`, which does nothing
 # again that is up to date. Paths are relative to this directory.
-#   DRAFTER, TARGET   directories or Hub ids     TARGET_NAME  the target's name in file names
+#   DRAFTER, TARGET   directories or Hub ids; the target may be a GGUF     TARGET_NAME  its name in file names
 #   TYPES             encodings to release       TARGET_GGUF  the target to validate with; empty: do not validate
 #   N_MAX             draft length               MIN_ACCEPTANCE  required share of accepted drafts, 0 to 1
 #   SETTINGS          more lines of release.toml, for example SETTINGS='license = "mit"'     JOBS  types at a time
@@ -102,7 +102,7 @@ DRAFTER ?= fixtures/tiny-js/drafter
 TARGET ?= fixtures/tiny-js/target
 BUNDLED := $(filter fixtures/tiny-js/target,$(TARGET))
 TARGET_GGUF ?= $(if $(BUNDLED),fixtures/tiny-js/target-bf16.gguf)
-TARGET_NAME ?= $(if $(BUNDLED),tiny-js,$(notdir $(firstword $(subst @, ,$(TARGET)))))
+TARGET_NAME ?= $(if $(BUNDLED),tiny-js,$(patsubst %-GGUF,%,$(patsubst %.gguf,%,$(notdir $(firstword $(subst @, ,$(TARGET)))))))
 TYPES ?= Q8_0 Q4_0
 N_MAX ?=
 MIN_ACCEPTANCE ?=

@@ -27,11 +27,11 @@ from dflash_convert.output import check_output_path, check_space, make_parent
 from dflash_convert.pairing import Finding, check, errors_of, refusal
 from dflash_convert.pairing.drafters import DEPTH, described, stated_depth, undescribed
 from dflash_convert.pairing.lineage import UNCONVERTIBLE
-from dflash_convert.pairing.targets import target_directory
+from dflash_convert.pairing.targets import target_view
 from dflash_convert.pairing.view import FORCED, vocab_from_keys
 from dflash_convert.plan import FilePlan, TypeOptions, notes_of, plan_file, resolve_outtype
 from dflash_convert.target import Target
-from dflash_convert.vocab import load_vocabulary
+from dflash_convert.vocab.copied import vocabulary_of
 from dflash_convert.vocab.load import check_size
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _describe(checkpoint: Checkpoint, drafter: Source, target: Target, options: 
 def _earlier_cause(checkpoint: Checkpoint, drafter: Source, target: Target, reason: InputError) -> PairingError | None:
     """What speaks against the pair by config.json alone, before ``reason``, which may only follow from it."""
     try:
-        view = target_directory(target)
+        view = target_view(target)
         wrong = errors_of(check(undescribed(checkpoint, str(reason)), view))
     except InputError:
         return None
@@ -166,8 +166,8 @@ def _pair(
     """The vocabulary to write, and what `check` finds in the pair; its errors are refused here."""
 
     def load(size: int) -> Vocabulary:
-        return load_vocabulary(
-            target.files,
+        return vocabulary_of(
+            target,
             vocab_size=size,
             pre=options.pre,
             tokenizer_model=options.tokenizer_model,
@@ -179,7 +179,7 @@ def _pair(
     rows = target.stated.integer("vocab_size") or description.vocab_size
     vocabulary = load(rows)  # as the target counts; the drafter may be padded to another size
     vocab = vocab_from_keys(target.name, {kv.name: kv for kv in vocabulary.entries})
-    view = target_directory(target, vocab=vocab)
+    view = target_view(target, vocab=vocab)
     findings = check(described(checkpoint, description), view)
     refused = None if options.force_pair else refusal(findings, drafter.name, target.name)
     if refused is not None:
@@ -203,6 +203,8 @@ def provenance_keys(
             keys.append(string(f"dflash_convert.{role}.repository", source.repository))
         if source.revision:
             keys.append(string(f"dflash_convert.{role}.revision", source.revision))
+    if target.header is not None:
+        keys.append(string("dflash_convert.target.gguf", target.header.path.name))
     for name, digest in sorted(vocabulary.files.items()):
         if name.startswith("token") or name.endswith(("tekken.json", ".model", ".tiktoken", "merges.txt")):
             keys.append(string(f"dflash_convert.target.files.{name}", digest))

@@ -1,8 +1,8 @@
 """A repository id or a path becomes a local directory, with where it came from.
 
 A path that exists never touches the network.  Of a Hub target only its configuration, tokenizer and template
-files are fetched, of a drafter its configuration, README, index and weights.  HF_HOME, HF_TOKEN, HF_ENDPOINT
-and HF_HUB_OFFLINE work as everywhere (huggingface_hub reads them); interrupted downloads resume.
+files are fetched, or the header of its GGUF; of a drafter its configuration, README, index and weights.  HF_HOME,
+HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE work as everywhere (huggingface_hub reads them); interrupted downloads resume.
 """
 
 from __future__ import annotations
@@ -10,13 +10,17 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
+from dflash_convert.container.reader import Gguf
+from dflash_convert.container.types import MAGIC
 from dflash_convert.errors import DflashError, HubError, UsageError
 from dflash_convert.hashing import sha256_of
+from dflash_convert.hub_gguf import models_of, remote_header
 from dflash_convert.jsonfile import read_json
 from dflash_convert.notes import Note
 
@@ -41,6 +45,8 @@ TARGET_FILES = (
     "chat_template.json",
     "additional_chat_templates/*.jinja",
 )
+# of these, what does not say that a tokenizer is there
+SETTINGS = ("config.json", "generation_config.json", "chat_template.jinja", "chat_template.json")
 DRAFTER_FILES = ("config.json", "README.md", "mask_embedding.pt")
 SMALL = 64 << 20  # bytes; larger files get a hash only when the cache knows it
 _SPEC = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?P<sub>(?:/[\w.-]+)*)(?:@(?P<rev>[\w./-]+))?")
@@ -51,19 +57,24 @@ Choice = Callable[[Sequence[str]], list[str]]
 
 @dataclass(frozen=True)
 class Resolved:
-    """A local directory; ``repo``, ``revision`` (a commit) and ``subfolder`` when it came from the Hub.
+    """A local directory or a target's GGUF; ``repo``, ``revision`` (a commit) and ``subfolder`` if it is the Hub's.
 
-    ``files`` maps each file's name to its SHA-256 (large files outside the Hub's cache are left out);
-    ``from_hub``: it was asked for by its repository id, so the network may be used for more of it.
+    ``header`` is that of a GGUF that stays on the Hub: then ``path`` is only its name.  ``from_hub``: it was asked for
+    by its repository id, so the network may be used for more of it.
     """
 
     path: Path
     repo: str | None = None
     revision: str | None = None
     subfolder: str | None = None
-    files: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
     from_hub: bool = False
+    header: Gguf | None = None
+
+    @cached_property
+    def files(self) -> Mapping[str, str]:
+        """Each file's name and its SHA-256; large files outside the Hub's cache are left out."""
+        return hashes(self.path)
 
     @property
     def name(self) -> str:
@@ -102,7 +113,7 @@ def existing(path: Path) -> Path:
 
 
 def resolve_target(spec: str, *, progress: bool = False) -> Resolved:
-    """The target's configuration and tokenizer files; never its weights."""
+    """The target's configuration and tokenizer files, or its GGUF: of one on the Hub the header, never the weights."""
     return _resolve(spec, "target", lambda names: matching(names, TARGET_FILES), progress)
 
 
@@ -167,8 +178,8 @@ def _resolve(
     text: str, role: str, choose: Choice, progress: bool, accept: Callable[[Path], None] = lambda _: None
 ) -> Resolved:
     path = Path(text).expanduser()
-    if path.exists():
-        return _local(path, role)
+    if path.exists() or (path.suffix == ".gguf" and (path.is_absolute() or len(path.parts) < 3)):
+        return _local(existing(path), role)
     spec = parse_spec(text)
     if spec is None or text.startswith((".", "~", "/")) or Path(text.partition("/")[0]).is_dir():
         raise UsageError(
@@ -179,12 +190,48 @@ def _resolve(
 
 
 def _local(path: Path, role: str) -> Resolved:
+    if role == "target" and is_gguf(path):
+        repo, revision, _ = cache_origin(path.parent)
+        return Resolved(path, repo, revision)
     if not path.is_dir():
         tip = "give the directory with the tokenizer files" if role == "target" else "give the checkpoint's directory"
         raise UsageError(f"{role} {path}: a directory was expected, this is a file", tip=tip)
     path = _snapshot_in(path)
     repo, revision, subfolder = cache_origin(path)
-    return Resolved(path, repo, revision, subfolder, hashes(path))
+    if role == "target":
+        names = [entry.name for entry in path.iterdir()]
+        chosen = target_gguf(names, names)
+        if chosen is not None:
+            return Resolved(path / chosen, repo, revision, notes=_which(chosen, names))
+    return Resolved(path, repo, revision, subfolder)
+
+
+def is_gguf(path: Path) -> bool:
+    """By its name or its first bytes (a file in the Hub's store has no name of its own)."""
+    if not path.is_file():
+        return False
+    if path.suffix == ".gguf":
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def target_gguf(names: Sequence[str], chosen: Sequence[str]) -> str | None:
+    """The GGUF that stands for a target among ``names``, None when ``chosen`` holds a tokenizer or there is none."""
+    models = models_of(names)
+    if not models or set(matching(chosen, TARGET_FILES)) - set(SETTINGS):
+        return None
+    return min(models, key=lambda name: (name.count("/"), name))
+
+
+def _which(chosen: str, names: Sequence[str]) -> tuple[Note, ...]:
+    count = len(models_of(names))
+    if count == 1:
+        return ()
+    return (Note("info", f"{chosen} stands for the target: the first of {count} GGUFs there"),)
 
 
 def _snapshot_in(path: Path) -> Path:
@@ -234,7 +281,12 @@ def _from_hub(spec: Spec, role: str, choose: Choice, progress: bool, accept: Cal
         info = HfApi().model_info(spec.repo, revision=spec.revision)
         listed = [entry.rfilename for entry in info.siblings or []]
         prefix = spec.inside("")
-        chosen = choose([name.removeprefix(prefix) for name in listed if name.startswith(prefix)])
+        inside = [name.removeprefix(prefix) for name in listed if name.startswith(prefix)]
+        chosen = choose(inside)
+        if role == "target":
+            gguf = spec.subfolder if spec.subfolder.endswith(".gguf") else target_gguf(inside, chosen)
+            if gguf is not None:
+                return _remote_gguf(spec, str(info.sha), gguf, listed if gguf == spec.subfolder else inside)
         _check_folder(spec, role, chosen, listed)
         weights = [name for name in chosen if name.endswith(".safetensors")]
         folder = _fetch(spec, spec.revision, sorted(set(chosen) - set(weights)))
@@ -248,7 +300,17 @@ def _from_hub(spec: Spec, role: str, choose: Choice, progress: bool, accept: Cal
         if _is_connection(error):
             return _from_cache(spec, role, "the Hub cannot be reached")
         _explain(error, spec)
-    return Resolved(folder, spec.repo, commit, spec.subfolder or None, hashes(folder), from_hub=True)
+    return Resolved(folder, spec.repo, commit, spec.subfolder or None, from_hub=True)
+
+
+def _remote_gguf(spec: Spec, commit: str, name: str, names: Sequence[str]) -> Resolved:
+    """``name`` is seen from the folder of ``spec``, or is what ``spec`` itself names."""
+    if name not in names:
+        raise HubError(f"{spec.repo} has no {name}", tip=f"Its GGUFs: {', '.join(models_of(names)[:5]) or 'none'}.")
+    if name == spec.subfolder:
+        return Resolved(Path(name), spec.repo, commit, header=remote_header(spec.repo, commit, name))
+    header = remote_header(spec.repo, commit, spec.inside(name))
+    return Resolved(Path(name), spec.repo, commit, notes=_which(name, names), header=header)
 
 
 def _fetch(spec: Spec, revision: str | None, names: Sequence[str]) -> Path:
@@ -275,6 +337,9 @@ def _from_cache(spec: Spec, role: str, reason: str) -> Resolved:
     """What an earlier run has fetched; HubError when that is not enough."""
     from huggingface_hub import try_to_load_from_cache
 
+    gguf = _cached_gguf(spec) if role == "target" else None
+    if gguf is not None:
+        return replace(_local(gguf, role), notes=(Note("warning", f"{spec.repo}: {reason}; the cache's copy is used"),))
     config = try_to_load_from_cache(spec.repo, spec.inside("config.json"), revision=spec.revision)
     path = Path(config).parent if isinstance(config, str) else None
     missing = _missing(path, role)
@@ -286,7 +351,24 @@ def _from_cache(spec: Spec, role: str, reason: str) -> Resolved:
         )
     _, commit, _ = cache_origin(path)
     note = Note("warning", f"{spec.repo}: {reason}; the copy in the cache is used (revision {commit})")
-    return Resolved(path, spec.repo, commit, spec.subfolder or None, hashes(path), (note,), from_hub=True)
+    return Resolved(path, spec.repo, commit, spec.subfolder or None, (note,), from_hub=True)
+
+
+def _cached_gguf(spec: Spec) -> Path | None:
+    """A GGUF of the repository that was downloaded whole."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(spec.repo, revision=spec.revision, local_files_only=True))
+    except LocalEntryNotFoundError:
+        return None
+    if (folder / spec.subfolder).is_file():
+        return folder / spec.subfolder
+    folder /= spec.subfolder
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    chosen = target_gguf(names, names)
+    return None if chosen is None else folder / chosen
 
 
 def _missing(path: Path | None, role: str) -> str | None:

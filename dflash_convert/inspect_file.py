@@ -12,6 +12,7 @@ from dflash_convert import llama
 from dflash_convert.checkpoint import open_checkpoint, read_config
 from dflash_convert.container.keys import Keys
 from dflash_convert.container.reader import Gguf, open_gguf
+from dflash_convert.container.shards import shard_paths
 from dflash_convert.container.types import KV, TensorType, array_length, tensor_nbytes
 from dflash_convert.drafter import Description, Overrides, Taps
 from dflash_convert.errors import ConfigError, TokenizerError, UsageError
@@ -22,14 +23,13 @@ from dflash_convert.hub import existing
 from dflash_convert.memory.models import drafter_from_config, model_from_keys, target_from_config
 from dflash_convert.notes import Note
 from dflash_convert.pairing.drafters import config_keys, drafter_gguf
-from dflash_convert.pairing.load import open_target
 from dflash_convert.pairing.targets import target_directory
 from dflash_convert.pairing.tensors import check_tensors
 from dflash_convert.pairing.view import SPECIAL
 from dflash_convert.plan import TypeOptions, notes_of, plan_file, resolve_outtype
 from dflash_convert.target import Target
 from dflash_convert.text import shorten
-from dflash_convert.vocab import load_vocabulary
+from dflash_convert.vocab.copied import vocabulary_of
 
 if TYPE_CHECKING:
     from dflash_convert.memory.plan import Model
@@ -79,7 +79,7 @@ class Inspection:
 
 
 def inspect(
-    path: Path, target: Path | None = None, outtype: str = "auto", overrides: Overrides | None = None
+    path: Path, target: Target | None = None, outtype: str = "auto", overrides: Overrides | None = None
 ) -> Inspection:
     """Describe ``path``; ``target`` adds the tokenizer of a drafter directory, ``outtype`` its encoding, ``overrides``
     what its config.json lacks.
@@ -229,12 +229,11 @@ def _runtimes(gguf: Gguf) -> list[str]:
 # --- directories ------------------------------------------------------------------------------------------------
 
 
-def _drafter(path: Path, target: Path | None, outtype: str, overrides: Overrides | None) -> Inspection:
+def _drafter(path: Path, target: Target | None, outtype: str, overrides: Overrides | None) -> Inspection:
     if not any(path.glob("*.safetensors*")) and "dflash_config" in (raw := read_config(path)):
         return _config_only(path, raw, outtype)
     checkpoint = open_checkpoint(path)
-    directory = target if target is not None and target.is_dir() else None
-    description = describe(checkpoint, open_target(target) if target else Target(), overrides)
+    description = describe(checkpoint, target or Target(), overrides)
     values = description.values
     data = {
         "family": description.family,
@@ -248,8 +247,8 @@ def _drafter(path: Path, target: Path | None, outtype: str, overrides: Overrides
         "runtimes": ["none yet: convert it"],
     }
     notes = notes_of(description)
-    if directory:
-        vocabulary = _vocabulary(directory, description.vocab_size, notes, eagle3=description.eagle3_vocab)
+    if target is not None:
+        vocabulary = _vocabulary(target, description.vocab_size, notes, eagle3=description.eagle3_vocab)
         data["tokenizer"] = None if vocabulary is None else _vocabulary_json(vocabulary)
     model = _planned_model(description, values, outtype)
     return Inspection("drafter", path, _given(data), tuple(notes), model, description.max_drafts or llama.DEFAULT_N_MAX)
@@ -288,10 +287,10 @@ def _planned_model(description: Description, values: Mapping[str, Any], outtype:
     return model_from_keys(values, rows, vocab=description.vocab_size)
 
 
-def _vocabulary(directory: Path, size: int, notes: list[Note], *, eagle3: bool = False) -> Vocabulary | None:
+def _vocabulary(target: Target, size: int, notes: list[Note], *, eagle3: bool = False) -> Vocabulary | None:
     """None, and a note that says why, for a tokenizer that cannot be used."""
     try:
-        return load_vocabulary(directory, vocab_size=size, eagle3=eagle3)
+        return vocabulary_of(target, vocab_size=size, eagle3=eagle3)
     except TokenizerError as reason:
         notes.append(Note("warning", f"tokenizer: {reason}"))
         return None
@@ -311,12 +310,13 @@ def _vocabulary_json(vocabulary: Vocabulary) -> dict[str, Any]:
 
 def _target(path: Path, config: Mapping[str, Any]) -> Inspection:
     notes: list[Note] = []
-    view = target_directory(Target(config, path), tokens=False)
+    target = Target(config, path)
+    view = target_directory(target, tokens=False)
     vocabulary = None
     if view.rows is None:
         notes.append(Note("warning", "config.json states no vocab_size: the tokenizer was not read"))
     else:
-        vocabulary = _vocabulary(path, view.rows, notes)
+        vocabulary = _vocabulary(target, view.rows, notes)
     names = classes(config)
     arch = llama.architecture_of(names)
     data = {
@@ -344,10 +344,20 @@ def _given(data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in data.items() if value is not None}
 
 
-def target_model(path: Path) -> Model:
-    """The target's side of a memory plan: a GGUF with its weights, or a directory without."""
-    if path.is_dir():
-        return target_from_config(read_config(path))
-    gguf = open_gguf(path)
-    rows = [(info.shape, info.type) for info in gguf.tensors.values()]
-    return model_from_keys({name: kv.value for name, kv in gguf.keys.items()}, rows, source=path.name)
+def target_model(target: Target) -> Model:
+    """The target's side of a memory plan: a GGUF with its weights, or a directory without.
+
+    Of a split file whose other parts are not at hand, the weights stay unknown.
+    """
+    if target.header is None:
+        return target_from_config(target.config)
+    header = target.header
+    values = {name: kv.value for name, kv in header.keys.items()}
+    parts = shard_paths(target.gguf) if target.gguf else ()
+    if (header.get("split.count") or 1) == 1:
+        tensors = list(header.tensors.values())
+    elif parts and all(part.is_file() for part in parts):
+        tensors = [info for part in parts for info in open_gguf(part).tensors.values()]
+    else:
+        return model_from_keys(values, source=header.path.name)
+    return model_from_keys(values, [(info.shape, info.type) for info in tensors], source=header.path.name)

@@ -192,7 +192,7 @@ def prove(file: Path, task: Task, watcher: Watcher, shown: Path | None = None) -
 
 def _check(file: Path, task: Task, proving: Proving, watcher: Watcher) -> tuple[Finding, ...]:
     wanted = proving.validation
-    target = wanted.target if wanted else task.target.files
+    target = wanted.target if wanted else task.target
     n_max = max(wanted.n_max, default=None) if wanted else proving.n_max
     findings = tuple(check(*open_pair(file, target), n_max))
     watcher.report("check", findings_json(findings))

@@ -26,6 +26,7 @@ class Request(NamedTuple):
     path: str
     status: int
     token: bool
+    sent: int = 0
 
 
 @dataclass
@@ -202,15 +203,17 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"ETag": f'"{_etag(data)}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
         start = self.headers.get("Range", "")
         if start.startswith("bytes="):
-            first = int(start[6:].split("-")[0])
-            headers["Content-Range"] = f"bytes {first}-{len(data) - 1}/{len(data)}"
-            return self._send(206, data[first:], headers)
+            first, _, last = start[6:].partition("-")
+            end = min(int(last) + 1, len(data)) if last else len(data)
+            headers["Content-Range"] = f"bytes {first}-{end - 1}/{len(data)}"
+            return self._send(206, data[int(first) : end], headers)
         return self._send(200, data, headers)
 
     def _send(self, status: int, body: object = None, headers: dict[str, str] | None = None) -> None:
         data = body if isinstance(body, bytes) else json.dumps(body if body is not None else {}).encode()
         path = unquote(urlsplit(self.path).path)
-        self.hub.log.append(Request(self.command, path, status, bool(self.headers.get("Authorization"))))
+        sent = 0 if self.command == "HEAD" else len(data)
+        self.hub.log.append(Request(self.command, path, status, bool(self.headers.get("Authorization")), sent))
         self.send_response(status)
         kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
         for key, value in {"Content-Type": kind, "Content-Length": str(len(data)), **(headers or {})}.items():

@@ -44,21 +44,21 @@ def command(given: CheckGiven) -> None:
     """
     from dflash_convert.drafter import Overrides
 
-    drafter, mine = _resolve("drafter", given)
+    drafter, mine = _drafter(given)
     if drafter.is_file() and given.overrides != Overrides():
         raise UsageError("options that stand for config.json's fields have no effect on a GGUF", tip="leave them out")
-    place, its = _resolve("target", given)
+    found = hub.resolve_target(given.target, progress=given.progress)
+    given.show_notes(found.notes)
+    target, its = Target.of(found), found.name if found.repo else None
     from dflash_convert.pairing import check, open_pair, refusal
     from dflash_convert.pairing.finding import findings_json
-    from dflash_convert.pairing.load import open_target
 
-    target = Target.read(place, its) if its else open_target(place)
     findings = check(*open_pair(drafter, target, overrides=given.overrides), given.n_max)
     if given.as_json:
         emit(findings_json(findings))
     else:
         _table(findings)
-    names = mine or drafter.name, its or place.name
+    names = mine or drafter.name, its or found.path.name
     refused = refusal(findings, *names)
     if refused is not None:
         raise refused
@@ -67,14 +67,12 @@ def command(given: CheckGiven) -> None:
         given.say(f"{names[0]} fits {names[1]}{warned}")
 
 
-def _resolve(role: str, given: CheckGiven) -> tuple[Path, str | None]:
+def _drafter(given: CheckGiven) -> tuple[Path, str | None]:
     """A file or directory as it stands, a Hub id as its snapshot and the repository's name."""
-    text = given.drafter if role == "drafter" else given.target
-    path = Path(text)
+    path = Path(given.drafter)
     if path.exists() or path.suffix == ".gguf":
         return hub.existing(path), None
-    resolve = hub.resolve_drafter if role == "drafter" else hub.resolve_target
-    found = resolve(text, progress=given.progress)
+    found = hub.resolve_drafter(given.drafter, progress=given.progress)
     given.show_notes(found.notes)
     return found.path, found.name if found.repo else None
 

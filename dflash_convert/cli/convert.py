@@ -59,7 +59,7 @@ class ConvertGiven(Given):
 
 @click.command("convert")
 @click.argument("drafter")
-@click.option("--target-model-dir", "target", metavar="TARGET", help="The target: a directory or a Hub id. Required.")
+@click.option("--target-model-dir", "target", metavar="TARGET", help="The target: directory, GGUF or Hub id. Required.")
 @click.option("-t", "--outtype", "outtypes", multiple=True, default=("auto",), help="Output type; repeat for several.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Output file, or directory for the default names."
@@ -109,7 +109,7 @@ def command(given: ConvertGiven) -> None:
         return
     with Shown(given) as watcher:
         result = pipeline.run(task, watcher)
-    show_result(result, given, given.validate)
+    show_result(result, given, given.validate or task.target.gguf)
     if given.as_json:
         emit([_result(made, result.prepared) for made in result.files])
     else:
@@ -141,7 +141,7 @@ def task_of(given: ConvertGiven) -> Task:
         force_pair=given.force_pair,
     )
     source = convert.Source(drafter.path, drafter.name if drafter.repo else None, drafter.revision)
-    read = Target.read(target.path, target.name if target.repo else None, target.revision, gguf=given.target_gguf)
+    read = Target.of(target, gguf=given.target_gguf)
     return Task(source, read, options, given.output, given.force, given.threads, _proving(given), given.head)
 
 
@@ -149,7 +149,7 @@ def _check_options(given: ConvertGiven) -> None:
     if given.target is None:
         raise UsageError(
             "--target-model-dir is missing: a drafter borrows its target's tokenizer",
-            tip="give the directory or Hub id of the model this drafter was trained for, for example "
+            tip="give the directory, GGUF or Hub id of the model this drafter was trained for, for example "
             + (_proposed_target(given.drafter) or "Qwen/Qwen3-8B"),
         )
     if "/" in (given.target_name or ""):

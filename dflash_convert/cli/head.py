@@ -52,10 +52,10 @@ def command(given: HeadGiven) -> None:
     from dflash_convert.forks.dialects import refuse_fork
     from dflash_convert.head.base import Base
     from dflash_convert.head.build import default_name
-    from dflash_convert.pairing.load import open_target
     from dflash_convert.pairing.view import FORCED
     from dflash_convert.quantize import write_file
     from dflash_convert.shrink import WHOLE, shrink
+    from dflash_convert.target import Target
 
     drafter = open_gguf(given.source)
     refuse_fork(drafter)
@@ -63,7 +63,7 @@ def command(given: HeadGiven) -> None:
     if output.is_dir():
         output = output / default_name(given.source, given.head.keep)
     check_output_path(output, force=given.force, inputs=[given.source, given.target])
-    (plan,), choice = shrink([Base.of(drafter)], given.head, open_target(given.target), force=FORCED in drafter.keys)
+    (plan,), choice = shrink([Base.of(drafter)], given.head, Target.read(given.target), force=FORCED in drafter.keys)
     if choice is not None:
         given.show_notes(choice.notes)
     from tqdm import tqdm

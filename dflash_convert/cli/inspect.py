@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dflash_convert.drafter import Overrides
     from dflash_convert.inspect_file import Inspection
     from dflash_convert.memory.plan import MemoryPlan
+    from dflash_convert.target import Target
 
 MEMORY_ROWS = (
     ("weights", "weights_mib"),
@@ -34,7 +35,7 @@ MEMORY_ROWS = (
 @dataclass(frozen=True, kw_only=True)
 class InspectGiven(Given):
     path: Path
-    target: Path | None
+    target: str | None
     memory: bool
     ctx_size: int
     parallel: str
@@ -46,9 +47,7 @@ class InspectGiven(Given):
 
 @click.command("inspect")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option(
-    "--target-model-dir", "target", type=click.Path(path_type=Path), metavar="TARGET", help="Directory or GGUF."
-)
+@click.option("--target-model-dir", "target", metavar="TARGET", help="The target: a directory, a GGUF or a Hub id.")
 @click.option("--memory", is_flag=True, help="Add the memory plan of the pair.")
 @click.option("-c", "--ctx-size", type=int, default=0, metavar="N", help="Context in tokens; 0: as trained.")
 @click.option("-np", "--parallel", default="auto", metavar="auto|N", help="Slots of the server.")
@@ -67,8 +66,9 @@ def command(given: InspectGiven) -> None:
     hub.existing(given.path)
     from dflash_convert.inspect_file import inspect
 
-    found = inspect(given.path, given.target, given.outtype, given.overrides)
-    plan = _memory(found, given) if given.memory else None
+    target = _target(given)
+    found = inspect(given.path, target, given.outtype, given.overrides)
+    plan = _memory(found, target, given) if given.memory else None
     if given.as_json:
         document = found.json() | ({"memory": plan.json()} if plan else {})
         emit(document, str)
@@ -79,7 +79,17 @@ def command(given: InspectGiven) -> None:
     given.show_notes((*found.notes, *(plan.notes if plan else ())))
 
 
-def _memory(found: Inspection, given: InspectGiven) -> MemoryPlan:
+def _target(given: InspectGiven) -> Target | None:
+    if given.target is None:
+        return None
+    from dflash_convert.target import Target
+
+    found = hub.resolve_target(given.target, progress=given.progress)
+    given.show_notes(found.notes)
+    return Target.of(found)
+
+
+def _memory(found: Inspection, target: Target | None, given: InspectGiven) -> MemoryPlan:
     from dflash_convert.inspect_file import target_model
     from dflash_convert.memory.plan import Request, plan_memory
 
@@ -95,7 +105,7 @@ def _memory(found: Inspection, given: InspectGiven) -> MemoryPlan:
         cache_v=given.cache_type_v,
         n_max=found.max_drafts,
     )
-    return plan_memory(found.model, target_model(given.target) if given.target else None, request)
+    return plan_memory(found.model, target_model(target) if target else None, request)
 
 
 def _parallel(text: str) -> int | None:

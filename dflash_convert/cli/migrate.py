@@ -80,8 +80,10 @@ def command(given: MigrateGiven) -> None:
 def _vocabulary(target: str, given: MigrateGiven) -> Callable[[int], Sequence[KV]]:
     """Tokenizer keys from the target's files, for a vocabulary size."""
     from dflash_convert import hub
-    from dflash_convert.vocab import load_vocabulary
+    from dflash_convert.target import Target
+    from dflash_convert.vocab.copied import vocabulary_of
 
     found = hub.resolve_target(target)
     given.show_notes(found.notes)
-    return lambda size: load_vocabulary(found.path, vocab_size=size).keys(None)
+    read = Target.of(found)
+    return lambda size: vocabulary_of(read, vocab_size=size).keys(None)

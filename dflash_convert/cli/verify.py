@@ -38,7 +38,12 @@ class VerifyGiven(Given):
 @click.command("verify")
 @click.argument("gguf", type=click.Path(path_type=Path), metavar="OUT.gguf")
 @click.argument("drafter", metavar="DRAFTER")
-@click.option("--target-model-dir", "target", metavar="TARGET", help="The target: checks the vocabulary too.")
+@click.option(
+    "--target-model-dir",
+    "target",
+    metavar="TARGET",
+    help="The target: checks the vocabulary too.",
+)
 @click.option(
     "--fidelity",
     is_flag=True,
@@ -72,7 +77,7 @@ def command(given: VerifyGiven) -> None:
     source = hub.resolve_drafter(given.drafter, progress=show).path
     target = Target(gguf=given.target_gguf)
     if given.target:
-        target = Target.read(hub.resolve_target(given.target, progress=show).path, gguf=given.target_gguf)
+        target = Target.of(hub.resolve_target(given.target, progress=show), gguf=given.target_gguf)
     from tqdm import tqdm
 
     from dflash_convert.verification.tensors import add_fidelity, add_round_trip, verify
@@ -89,7 +94,7 @@ def command(given: VerifyGiven) -> None:
             begin=bar.reset,
             progress=bar.update,
         )
-    if target.directory:
+    if target.known:
         result = add_round_trip(result, target)
     if given.fidelity:
         result = add_fidelity(result, source, target, overrides=given.overrides)

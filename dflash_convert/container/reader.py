@@ -156,8 +156,19 @@ class Numbers(Sequence[Any]):
     __hash__ = None  # type: ignore[assignment]
 
 
+class Beyond(Exception):  # noqa: N818
+    """The header goes on behind the bytes at hand, at least to byte ``end`` of the file."""
+
+    def __init__(self, end: int) -> None:
+        super().__init__(end)
+        self.end = end
+
+
 class Gguf:
-    """An open GGUF file: ``keys`` and ``tensors`` in file order."""
+    """An open GGUF file: ``keys`` and ``tensors`` in file order.
+
+    ``view`` holds its bytes, or only the first of ``size`` (:class:`Beyond` when the header is longer).
+    """
 
     def __init__(self, path: Path, view: memoryview, size: int) -> None:
         self.path = path
@@ -179,10 +190,17 @@ class Gguf:
         value = self.get("general.architecture", "")
         return value if isinstance(value, str) else ""
 
+    @property
+    def whole(self) -> bool:
+        """Whether the tensors' data are at hand too."""
+        return len(self._view) == self.size
+
     def data(self, name: str) -> npt.NDArray[np.uint8]:
         """The tensor's bytes as uint8 [rows, bytes per row], a read-only view of the file."""
         import numpy as np
 
+        if not self.whole:
+            raise ContainerError(f"{self.path.name}: only its header is at hand, not the data of {name!r}")
         info = self.tensors[name]
         flat = np.frombuffer(self._view, dtype=np.uint8, count=info.nbytes, offset=info.offset)
         return flat.reshape(info.rows, -1)
@@ -241,6 +259,8 @@ class _Parser:
         return ContainerError(f"{self.path.name}: {text}", tip=tip)
 
     def need(self, count: int, what: str) -> None:
+        if count > len(self.view) - self.at and count <= self.size - self.at:
+            raise Beyond(self.at + count)
         if count > self.size - self.at:
             raise self.fail(
                 f"{what} needs {count} bytes at offset {self.at}, {self.size - self.at} remain",
@@ -345,7 +365,7 @@ class _Parser:
 
     def _skip_strings(self, name: str, count: int) -> None:
         # the hot loop of opening a file: a vocabulary has hundreds of thousands of strings
-        at, last, view, unpack = self.at, self.size - 8, self.view, _U64.unpack_from
+        at, last, view, unpack = self.at, len(self.view) - 8, self.view, _U64.unpack_from
         for index in range(count):
             if at > last:
                 self.at = at
@@ -353,6 +373,8 @@ class _Parser:
             at += 8 + unpack(view, at)[0]
         if at > self.size:
             raise self.fail(f"a string of array {name!r} reaches past the end of the file")
+        if at > len(view):
+            raise Beyond(at)
         self.at = at
 
     def _alignment(self) -> int:

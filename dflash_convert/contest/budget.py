@@ -9,11 +9,11 @@ from pathlib import Path
 
 from dflash_convert import llama
 from dflash_convert.container.reader import open_gguf
+from dflash_convert.container.shards import all_shards
 from dflash_convert.contest.candidates import Candidate
 from dflash_convert.memory.fit import largest_context, needed
 from dflash_convert.memory.models import model_from_keys
 from dflash_convert.memory.plan import MIB, Model, Request
-from dflash_convert.validation.pair import target_shards
 
 # of llama-server: the same value under several names -> field of the memory plan's request
 ARGUMENTS = {
@@ -75,6 +75,6 @@ def _reason(need: Need, budget: int, slots: int) -> str:
 def model_of(path: Path) -> Model:
     """One side of the plan, the weights of all its shards."""
     gguf = open_gguf(path)
-    shards = [gguf] if llama.drafter(gguf.architecture) else [open_gguf(each) for each in target_shards(path, gguf)]
+    shards = [gguf] if llama.drafter(gguf.architecture) else [open_gguf(each) for each in all_shards(path, gguf)]
     rows = [(info.shape, info.type) for shard in shards for info in shard.tensors.values()]
     return model_from_keys({name: kv.value for name, kv in gguf.keys.items()}, rows, source=path.name)

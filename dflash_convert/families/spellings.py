@@ -88,7 +88,7 @@ def read_mask(config: Config, target: Target, vocab: int, overrides: Overrides, 
     if mask is None:
         text = config.text("dflash_config.mask_token", "mask_token")
         if text is not None:
-            mask = token_id(target.directory, text)
+            mask = token_id(target, text)
             if mask is None:
                 raise ConfigError(
                     f"{config.file}: mask_token is {text!r}, which the target's tokenizer does not name",

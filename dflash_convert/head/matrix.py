@@ -9,10 +9,10 @@ from pathlib import Path
 
 from dflash_convert.checkpoint import Reader, SourceTensor, open_checkpoint
 from dflash_convert.container.reader import open_gguf
+from dflash_convert.container.shards import all_shards
 from dflash_convert.errors import CheckpointError, ContainerError, InputError
 from dflash_convert.tables import EMBEDDINGS as TABLE
 from dflash_convert.tables import HEAD, find_table
-from dflash_convert.validation.pair import target_shards
 
 BLOCK = 1 << 22
 WEIGHTS = "give the target's GGUF (convert: --target-gguf FILE), or its directory with the weights"
@@ -49,7 +49,7 @@ def _from_gguf(path: Path) -> dict[str, SourceTensor]:
     if not path.exists():
         raise InputError(f"{path}: no such file or directory")
     found: dict[str, SourceTensor] = {}
-    for shard in target_shards(path, open_gguf(path)):
+    for shard in all_shards(path, open_gguf(path)):
         gguf = open_gguf(shard)
         for name in (HEAD, TABLE):
             if name in gguf.tensors:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from dflash_convert import llama
+from dflash_convert.container.shards import SHARD
 from dflash_convert.forks.dialects import BY_ARCHITECTURE
 from dflash_convert.pairing.finding import Finding, error, warning
 from dflash_convert.pairing.view import FORCED, DrafterView, TargetView
@@ -13,7 +14,6 @@ from dflash_convert.pairing.view import FORCED, DrafterView, TargetView
 # words that name a variant of a model; a drafter learned the hidden states of one of them
 VARIANTS = ("qat", "abliterated", "uncensored", "heretic", "distill", "merge", "reap", "thinking", "coder")
 UNCONVERTIBLE = "unconvertible"
-SHARD = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 
 
 def check_kinds(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
@@ -49,7 +49,7 @@ def check_file_name(drafter: DrafterView) -> Iterator[Finding]:
     if not drafter.is_gguf or drafter.variant is None:
         return
     name, prefix = drafter.path.name, drafter.variant.prefix
-    if SHARD.search(name):
+    if SHARD.match(name):
         yield warning("file-name", name, None, "llama.cpp does not recognise a drafter in several files")
     if not name.startswith(prefix):
         yield warning("file-name", name, None, f"llama.cpp finds drafters by their name: rename it to {prefix}…")

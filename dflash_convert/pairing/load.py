@@ -10,7 +10,7 @@ from dflash_convert.container.reader import open_gguf
 from dflash_convert.drafter import Overrides
 from dflash_convert.families.detect import refuse_target
 from dflash_convert.pairing.drafters import drafter_directory, drafter_gguf
-from dflash_convert.pairing.targets import target_directory, target_gguf, target_of
+from dflash_convert.pairing.targets import target_view
 from dflash_convert.pairing.view import DrafterView, TargetView
 from dflash_convert.target import Target
 
@@ -25,13 +25,8 @@ def open_pair(
     if drafter.is_dir():
         refuse_target(read_config(drafter), drafter.name, "dflash-convert check DRAFTER TARGET")
     if isinstance(target, Path):
-        target = open_target(target)
-    view = target_directory(target) if target.gguf is None else target_gguf(open_gguf(target.gguf))
+        target = Target.read(hub.existing(target))
+    view = target_view(target)
     if not drafter.is_dir():
         return drafter_gguf(open_gguf(hub.existing(drafter))), view
     return drafter_directory(drafter, target, overrides), view
-
-
-def open_target(path: Path) -> Target:
-    """A target's directory or GGUF."""
-    return Target.read(path) if path.is_dir() else target_of(open_gguf(hub.existing(path)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,15 @@ from dflash_convert.pairing.view import MAX_BASES, TargetView, Vocab, vocab_from
 from dflash_convert.pairing.weights import GgufTables, target_tables
 from dflash_convert.target import Target
 from dflash_convert.vocab import load_vocabulary
+
+
+def target_view(target: Target, *, vocab: Vocab | None = None) -> TargetView:
+    """``target`` from whatever tells of it; ``vocab`` is the vocabulary when it was read already."""
+    if target.header is None:
+        return target_directory(target, vocab=vocab)
+    view = target_gguf(target.header)
+    own = (target.name,) if target.repository else ()
+    return replace(view, names=tuple(dict.fromkeys((*own, *view.names))))
 
 
 def target_gguf(gguf: Gguf) -> TargetView:
@@ -39,7 +49,7 @@ def target_gguf(gguf: Gguf) -> TargetView:
         embedding_scale=_scale(arch, hidden, keys.number(f"{arch}.embedding_scale")),
         names=_names(keys),
         context=keys.integer(f"{arch}.context_length"),
-        tables=GgufTables(gguf),
+        tables=GgufTables(gguf) if gguf.whole else None,
     )
 
 
@@ -54,19 +64,6 @@ def _names(keys: Keys) -> tuple[str, ...]:
     count = keys.integer("general.base_model.count") or 0
     found += [keys.text(f"general.base_model.{i}.name") for i in range(min(count, MAX_BASES))]
     return tuple(name for name in found if name)
-
-
-def target_of(gguf: Gguf) -> Target:
-    """A target by its GGUF alone, with the few fields of a config.json that a drafter's conversion asks for."""
-    view = target_gguf(gguf)
-    arch = gguf.architecture
-    class_name = llama.class_of(arch) or arch
-    config: dict[str, Any] = {"architectures": [class_name], "hidden_size": view.hidden, "vocab_size": view.rows}
-    config["max_position_embeddings"] = view.context
-    config["num_hidden_layers"] = view.layers
-    if view.mrope:
-        config["rope_parameters"] = {"mrope_section": list(gguf.get(f"{arch}.rope.dimension_sections"))}
-    return Target({name: value for name, value in config.items() if value is not None}, gguf=gguf.path)
 
 
 def target_directory(target: Target, *, tokens: bool = True, vocab: Vocab | None = None) -> TargetView:

@@ -8,7 +8,7 @@
     [[pair]]
     name = "tiny-js"                    # directory name; default: the target's name
     drafter = "fixtures/tiny-js/drafter"        # a directory (relative to this file) or a Hub id
-    target = "fixtures/tiny-js/target"
+    target = "fixtures/tiny-js/target"          # a directory, a GGUF or a Hub id
     target_gguf = "fixtures/tiny-js/target-bf16.gguf"   # then the pair is validated
 
 Other keys of a pair, each allowed at the top for all pairs: ``target_name``, ``model_name``, ``pre``, ``license``,
@@ -27,7 +27,8 @@ from typing import Any
 
 from dflash_convert.errors import ConfigError, UsageError
 from dflash_convert.jsonfile import parse_toml, text_of
-from dflash_convert.release.manifest import plain_name
+from dflash_convert.release.manifest import plain_name as is_plain
+from dflash_convert.target import plain_name
 
 MAX_FILE = 1 << 20  # bytes of a release.toml
 TEXTS = ("target_name", "model_name", "pre", "license", "drafter_repo", "target_repo", "package_target")
@@ -161,15 +162,21 @@ def _pair(where: str, base: Path, table: Mapping[str, Any]) -> Pair:
             raise ConfigError(f"{where}: {name} is not an output type", tip="known: " + ", ".join(FTYPES))
     if values["validate"] and not values["target_gguf"]:
         raise ConfigError(f"{where} has validate, but no target_gguf to validate with")
-    values["name"] = values["name"] or values["target_name"] or Path(values["target"].partition("@")[0]).name
+    values["name"] = values["name"] or values["target_name"] or _target_name(values["target"])
     for name in (values["name"], *values["types"]):
-        if not plain_name(name) or any(c.isspace() for c in name):
+        if not is_plain(name) or any(c.isspace() for c in name):
             raise ConfigError(f"{where}: {name!r} cannot be a directory name", tip='give the pair a plain name = "…"')
     return Pair(**{field.name: values[field.name] for field in fields(Pair)})
 
 
+def _target_name(target: str) -> str:
+    """The last part of the place; of a GGUF the model's name alone."""
+    place = target.partition("@")[0]
+    return plain_name(place) if place.lower().endswith("gguf") else Path(place).name
+
+
 def _place(base: Path, text: str) -> str:
-    """An existing directory as an absolute path; anything else stays as it is (a Hub id)."""
+    """What exists as an absolute path; anything else stays as it is (a Hub id)."""
     return str(base / text) if (base / text).exists() else text
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,15 +9,15 @@ from typing import TYPE_CHECKING
 from dflash_convert import llama
 from dflash_convert.container.keys import keys_of
 from dflash_convert.container.reader import open_gguf
+from dflash_convert.container.shards import all_shards
 from dflash_convert.container.types import array_length
-from dflash_convert.errors import ContainerError, FamilyError, InputError
+from dflash_convert.errors import FamilyError, InputError
 from dflash_convert.forks.dialects import refuse_fork
 from dflash_convert.validation.result import FileFacts
 
 if TYPE_CHECKING:
     from dflash_convert.container.reader import Gguf
 
-SHARD = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")
 SWAPPED = "were drafter and target swapped?"
 DIRECTORY = "convert the drafter with: dflash-convert DRAFTER --target-model-dir TARGET; take the target as a GGUF"
 
@@ -47,7 +46,7 @@ def read_pair(drafter: Path, target: Path) -> Pair:
     own = keys_of(draft).under(draft.architecture)
     block = own.integer("block_size", low=1)
     cap = None if block is None else max(variant.max_drafts(block, own.boolean("sample_from_anchor")), 1)
-    shards = target_shards(target, main)
+    shards = all_shards(target, main)
     return Pair(
         drafter=_facts(draft, (drafter,), block, variant.spec_type),
         target=_facts(main, shards, None, None),
@@ -73,35 +72,6 @@ def drafting_method(draft: Gguf, path: Path) -> llama.Variant:
     if variant is None:
         raise FamilyError(f"{path} is a {draft.architecture or 'nameless'} model, not a drafter", tip=SWAPPED)
     return variant
-
-
-def target_shards(path: Path, main: Gguf) -> tuple[Path, ...]:
-    """All files of a target that was split; every one must be there."""
-    match = SHARD.match(path.name)
-    count = keys_of(main).integer("split.count") or 1
-    if count <= 1:
-        return (path,)
-    if match is None or int(match["count"]) != count:
-        raise ContainerError(
-            f"{path}: split.count is {count}, but the name does not end in -00001-of-{count:05d}.gguf",
-            tip="give the shards the names they were made with",
-        )
-    names = [path.with_name(f"{match['stem']}-{i:05d}-of-{count:05d}.gguf") for i in range(1, count + 1)]
-    if int(match["number"]) != 1:
-        raise InputError(f"{path} is not the first shard", tip=f"give {names[0]}")
-    missing = [p.name for p in names if not p.is_file()]
-    if missing:
-        raise InputError(f"{path}: the shard {', '.join(missing)} is missing", tip="download all shards into one place")
-    return tuple(names)
-
-
-def shard_paths(path: Path) -> tuple[Path, ...]:
-    """The files that belong to ``path``, by its name alone."""
-    match = SHARD.match(path.name)
-    if match is None:
-        return (path,)
-    count = int(match["count"])
-    return tuple(path.with_name(f"{match['stem']}-{i:05d}-of-{count:05d}.gguf") for i in range(1, count + 1))
 
 
 def _facts(gguf: Gguf, files: tuple[Path, ...], block: int | None, spec_type: str | None) -> FileFacts:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from dflash_convert.container.shards import shard_paths
 from dflash_convert.engine import external, find
 from dflash_convert.engine.trace import EngineInfo, Launch
 from dflash_convert.errors import UsageError
@@ -119,5 +120,5 @@ def _with_hashes(files: pair.Pair, *, target: bool) -> pair.Pair:
     drafter = replace(files.drafter, sha256=(sha256_of(Path(files.drafter.path)),))
     if not target:
         return replace(files, drafter=drafter)
-    shards = tuple(sha256_of(p) for p in pair.shard_paths(Path(files.target.path)))
+    shards = tuple(sha256_of(p) for p in shard_paths(Path(files.target.path)))
     return replace(files, drafter=drafter, target=replace(files.target, sha256=shards))

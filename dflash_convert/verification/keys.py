@@ -15,8 +15,9 @@ from dflash_convert.notes import Note
 from dflash_convert.pairing.encoding import fault_of
 from dflash_convert.pairing.view import DrafterView
 from dflash_convert.plan import shown_value
+from dflash_convert.target import Target
 from dflash_convert.text import short
-from dflash_convert.vocab import load_vocabulary
+from dflash_convert.vocab.copied import vocabulary_of
 
 # keys that are derived from the target; without it they are not judged
 FROM_TARGET = ("embedding_scale", "rope.dimension_sections", "context_length")
@@ -36,7 +37,7 @@ class Compared:
 def compare_keys(
     gguf: Gguf,
     description: Description,
-    target: Path | None,
+    target: Target,
     tokenizer_model: Path | None = None,
     pre: str | None = None,
 ) -> Compared:
@@ -47,7 +48,7 @@ def compare_keys(
         compared.differences.append(f"general.architecture is {gguf.architecture!r}, expected {arch!r}")
     compared.checked += 1
     expected = {kv.name: kv for kv in _described(description)}
-    skip = set() if target else {f"{arch}.{name}" for name in FROM_TARGET}
+    skip = set() if target.known else {f"{arch}.{name}" for name in FROM_TARGET}
     for name, kv in expected.items():
         if name not in skip:
             _check(gguf, kv, compared)
@@ -55,7 +56,7 @@ def compare_keys(
         if name.startswith(f"{arch}.") and name not in expected and name not in skip:
             text = f"key {name} is {shown(gguf.keys[name])}, the checkpoint does not mention it"
             compared.differences.append(text)
-    if target is None:
+    if not target.known:
         compared.notes.append(Note("warning", WITHOUT_TARGET))
         if description.mask_token_id is not None:
             _check(gguf, KV(MASK, ValueType.UINT32, description.mask_token_id), compared)
@@ -80,7 +81,7 @@ def _check(gguf: Gguf, expected: KV, compared: Compared) -> None:
 def _compare_vocabulary(
     gguf: Gguf,
     description: Description,
-    target: Path,
+    target: Target,
     tokenizer_model: Path | None,
     pre: str | None,
     compared: Compared,
@@ -88,7 +89,7 @@ def _compare_vocabulary(
     """Against the vocabulary as we write it; where that differs, as the reference converter does."""
 
     def keys(plain: bool, pre: str | None) -> dict[str, KV]:
-        vocabulary = load_vocabulary(
+        vocabulary = vocabulary_of(
             target,
             vocab_size=description.vocab_size,
             pre=pre,

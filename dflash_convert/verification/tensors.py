@@ -36,7 +36,7 @@ from dflash_convert.notes import Note
 from dflash_convert.pairing import Finding, check, refusal
 from dflash_convert.pairing.drafters import drafter_gguf
 from dflash_convert.pairing.finding import findings_json
-from dflash_convert.pairing.targets import target_directory
+from dflash_convert.pairing.targets import target_view
 from dflash_convert.plan import base_type
 from dflash_convert.processes import Workers
 from dflash_convert.target import Target
@@ -144,7 +144,7 @@ def verify(
 ) -> VerifyResult:
     """Compare the GGUF at ``path`` with the checkpoint in ``drafter`` and the tokenizer of ``target``.
 
-    Without the target's directory the vocabulary and the keys derived from it are not judged, and a note says so.
+    Without a target the vocabulary and the keys derived from it are not judged, and a note says so.
     ``overrides``, ``tokenizer_model`` and ``pre`` are those of the conversion; a head of the drafter's own is compared
     with the rows of the target's GGUF, or of the weights in its directory; ``threads`` worker processes share the
     tensors (None: all cores, and none for a small file). ``begin`` receives the elements there are to compare,
@@ -156,7 +156,7 @@ def verify(
     with Workers("verification.worker", count) as workers:  # they start while the tokenizer is read
         checkpoint = open_checkpoint(drafter)
         description, notes = _described(gguf, checkpoint, target, overrides or Overrides())
-        keys = compare_keys(gguf, description, target.directory, tokenizer_model, pre)
+        keys = compare_keys(gguf, description, target, tokenizer_model, pre)
         unknown: frozenset[str] = frozenset()
         if has_head(gguf):
             description, unknown, said = with_head(description, gguf, target.gguf or target.directory)
@@ -166,7 +166,7 @@ def verify(
     view = drafter_gguf(gguf)
     encoding = compare_encoding(view, notes)
     found = (*keys.differences, *encoding, *compare_provenance(gguf, drafter, target.directory), *differences)
-    pair = check(view, target_directory(target) if target.directory else None)
+    pair = check(view, target_view(target) if target.known else None)
     return VerifyResult(path, tuple(reports), keys.checked, found, (*keys.notes, *notes), findings=tuple(pair))
 
 
@@ -286,8 +286,11 @@ def add_round_trip(result: VerifyResult, target: Target) -> VerifyResult:
     """The file's vocabulary in the embedded engine against the target's own tokenizer library, on probe texts.
 
     Ids that differ are differences, unless a known limit of llama.cpp explains them; without an engine a note
-    says that nothing was run.
+    says that nothing was run, and so it does for a target's GGUF, beside which there is no such library.
     """
+    if target.directory is None:
+        note = Note("info", "the vocabulary was not tried against the target's own tokenizer: a GGUF brings none")
+        return dataclasses.replace(result, notes=(*result.notes, note))
     engine = embedded.info()
     if engine is None:
         note = Note("info", "the vocabulary was not tried in llama.cpp: no embedded engine is installed")
@@ -319,13 +322,13 @@ def add_fidelity(
     source = drafter_from_checkpoint(drafter, target, overrides)
     encoded = {result.path.name: drafter_from_gguf(result.path)}
     model, why = _small_target(target.directory, target.gguf)
-    if model is None or target.directory is None:
+    if model is None or not target.known:
         note = Note("info", f"fidelity compares no drafts: {why}")
         result = dataclasses.replace(result, notes=(*result.notes, note))
         tokens = array_length(open_gguf(result.path).get("tokenizer.ggml.tokens"))
         found = fidelity(source, encoded, random_contexts(source.hyper, tokens or source.hyper.mask_token + 1))
     else:
-        found = fidelity(source, encoded, real_contexts(model, _prompts(target.directory)), target=model)
+        found = fidelity(source, encoded, real_contexts(model, _prompts(target)), target=model)
     return dataclasses.replace(result, fidelity=found, notes=(*result.notes, *found.notes))
 
 
@@ -351,11 +354,18 @@ def _small_target(directory: Path | None, gguf: Path | None) -> tuple[forward_ta
     return target_from_checkpoint(directory), ""
 
 
-def _prompts(target: Path) -> list[list[int]]:
-    from tokenizers import Tokenizer
+def _prompts(target: Target) -> list[list[int]]:
+    """Token ids of some texts; from a GGUF's own tokens and merges when it brings no tokenizer.json."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
 
-    file = target / "tokenizer.json"
+    if target.directory is None and target.header is not None:
+        tokens, merges = (list(target.header.get(f"tokenizer.ggml.{name}") or ()) for name in ("tokens", "merges"))
+        pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
+        tokenizer = Tokenizer(models.BPE(vocab={text: i for i, text in enumerate(tokens)}, merges=pairs))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        return [tokenizer.encode(text).ids for text in PROMPTS]
+    file = target.files / "tokenizer.json"
     if not file.is_file():
-        raise UsageError(f"{target}: no tokenizer.json to make a context with", tip="leave --target-gguf out")
+        raise UsageError(f"{target.files}: no tokenizer.json to make a context with", tip="leave --target-gguf out")
     tokenizer = Tokenizer.from_file(str(file))
     return [tokenizer.encode(text).ids for text in PROMPTS]

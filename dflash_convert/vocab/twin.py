@@ -43,7 +43,7 @@ def find_tokenizer_model(target: hub.Resolved, option: str | None) -> tuple[Path
     if option is not None:
         path = hub.fetch_file(option, NAME)
         return path, [Note("info", f"{NAME} from {option}")]
-    if not needs_model(target.path):
+    if not target.path.is_dir() or not needs_model(target.path):
         return None, []
     family = _family(TokenizerFiles(target.path))
     places = [target.repo] if target.repo else []

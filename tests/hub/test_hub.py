@@ -225,8 +225,8 @@ def test_a_blob_in_the_shared_store_keeps_its_hash(tmp_path: Path) -> None:
 
 
 def test_local_mistakes(tmp_path: Path) -> None:
-    file = tmp_path / "model.gguf"
-    file.write_bytes(b"GGUF")
+    file = tmp_path / "tokenizer.json"
+    file.write_bytes(b"{}")
     with pytest.raises(UsageError, match="a directory was expected, this is a file"):
         resolve_target(str(file))
     with pytest.raises(UsageError, match="no such directory, and not a Hub repository id"):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dflash_convert.container import shards
 from dflash_convert.container.types import KV, TensorType, boolean, string, u32
 from dflash_convert.container.writer import Entry, GgufOutput, layout
 from dflash_convert.engine.trace import EngineInfo, Trace, sum_positions
@@ -248,7 +249,7 @@ class TestPair:
         second = gguf(tmp_path / "t-00002-of-00002.gguf", keys)
         found = pair.read_pair(drafter, first)
         assert found.target.size == first.stat().st_size + second.stat().st_size
-        assert pair.shard_paths(first) == (first, second)
+        assert shards.shard_paths(first) == (first, second)
         with pytest.raises(InputError, match="not the first shard"):
             pair.read_pair(drafter, second)
         renamed = gguf(tmp_path / "t.gguf", keys)
