@@ -16,7 +16,7 @@ from dflash_convert.container.shards import shard_paths
 from dflash_convert.container.types import KV, TensorType, array_length, tensor_nbytes
 from dflash_convert.drafter import Description, Overrides, Taps
 from dflash_convert.errors import ConfigError, TokenizerError, UsageError
-from dflash_convert.families.detect import describe, looks_like_target
+from dflash_convert.families.detect import describe, looks_like_target, refuse_target
 from dflash_convert.forks.dialects import BY_ARCHITECTURE, dialect_of
 from dflash_convert.hparams import architectures, classes
 from dflash_convert.hub import existing
@@ -88,6 +88,7 @@ def inspect(
     """
     config = read_config(path) if path.is_dir() else {}
     if config and not looks_like_target(config):
+        refuse_target(config, path.name)
         return _drafter(path, target, outtype, overrides)
     if overrides is not None and overrides != Overrides():
         raise UsageError(f"{path}: options that stand for config.json's fields are for a drafter's directory")

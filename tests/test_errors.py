@@ -101,7 +101,7 @@ MISTAKES: dict[str, tuple[list[str], int, str, str]] = {
     "an architecture that is no language model": (
         ["{alien}", "--target-model-dir", "{target}"],
         3,
-        "architecture WhisperEncoder is not a known drafter, the nearest is ",
+        "architecture WhisperEncoder is not a known drafter",
         "known: ",
     ),
     "only .bin files": (

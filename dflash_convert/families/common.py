@@ -18,6 +18,7 @@ from dflash_convert.tensors import SYMBOLS, Table, dimension, symbols
 
 # other converters strip these too; nothing in them is a weight of the drafter
 IGNORED_SUFFIXES = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq")
+KEEP_TIP = "llama.cpp refuses a file with a tensor it does not claim; --keep-unclaimed writes it for another runtime"
 FLOATS = ("BF16", "F16", "F32", "F64")
 
 
@@ -92,17 +93,73 @@ def plan_tensors(
     return mapped
 
 
-def refuse_unclaimed(
+@dataclass(frozen=True)
+class Needs:
+    """GGUF names that llama.cpp needs for ``family``; ``{}`` in a name stands for each of ``layers``."""
+
+    names: Sequence[str]
+    layers: int
+    family: str
+
+    def missing(self, plans: Sequence[TensorPlan]) -> list[str]:
+        """For a number of layers that is known to be small."""
+        have = {plan.name for plan in plans}
+        each = (([n.format(i) for i in range(self.layers)] if "{}" in n else [n]) for n in self.names)
+        return [name for names in each for name in names if name not in have]
+
+
+def settle(
     mapped: Mapped,
     rules: Mapping[str, Rule],
     reasons: Sequence[tuple[str, str]],
     overrides: Overrides,
     arch: str,
+    needs: Needs,
 ) -> None:
-    """FamilyError for a tensor that the loader would not claim, unless the caller wants it written.
+    """Every tensor that llama.cpp needs is there, and none that its loader would not claim.
 
-    ``reasons`` are (part of the name, what the runtime lacks); the first that fits is told.
+    FamilyError for the latter, unless the caller wants it written; CheckpointError for the former.  ``reasons`` are
+    (part of the name, what the runtime lacks); the first that fits is told.
     """
+    missing = needs.missing(mapped.plans)
+    known = [why for part, why in reasons if any(part in weight.name for weight in mapped.unclaimed)]
+    if mapped.unclaimed and missing and not known and not overrides.keep_unclaimed:
+        strange = _few([repr(weight.name) for weight in mapped.unclaimed])
+        raise CheckpointError(
+            f"{_lacking(missing, needs)}, but {strange}, which no such drafter has",
+            tip="its tensors are named another way than known exporters do, or it is of another drafter family",
+        )
+    _refuse_unclaimed(mapped, rules, reasons, overrides, arch, complete=not missing)
+    require(mapped.plans, needs)
+
+
+def require(plans: Sequence[TensorPlan], needs: Needs) -> None:
+    """CheckpointError listing what ``needs`` that is absent."""
+    if needs.layers > len(plans):  # before anything is made of a number that may be in the billions
+        raise CheckpointError(f"config.json says {needs.layers} layers, the checkpoint has only {len(plans)} tensors")
+    missing = needs.missing(plans)
+    if missing:
+        tip = "the checkpoint is incomplete, or it is of another drafter family"
+        raise CheckpointError(_lacking(missing, needs), tip=tip)
+
+
+def _lacking(missing: Sequence[str], needs: Needs) -> str:
+    return f"the checkpoint has no tensor for {_few(missing)}, which llama.cpp needs for {needs.family}"
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _refuse_unclaimed(
+    mapped: Mapped,
+    rules: Mapping[str, Rule],
+    reasons: Sequence[tuple[str, str]],
+    overrides: Overrides,
+    arch: str,
+    *,
+    complete: bool,
+) -> None:
     if not mapped.unclaimed:
         return
     if overrides.keep_unclaimed:
@@ -121,7 +178,7 @@ def refuse_unclaimed(
     more = f" (and {len(mapped.unclaimed) - 1} more)" if len(mapped.unclaimed) > 1 else ""
     raise FamilyError(
         f"{first.where}{more} would keep llama.cpp from loading the drafter: {reason}",
-        tip="llama.cpp refuses a file with a tensor it does not claim; --keep-unclaimed writes it for another runtime",
+        tip=KEEP_TIP if complete else "take a drafter of another family for this target",
     )
 
 
@@ -142,19 +199,4 @@ def check_shape(weight: Weight, shape: str, dims: Mapping[str, int]) -> None:
         raise CheckpointError(
             f"{weight.where} has shape {list(weight.shape)}, config.json implies {list(expected)} ({meaning})",
             tip="config.json and the weights are not of the same drafter, or a field of config.json is wrong",
-        )
-
-
-def require(plans: Sequence[TensorPlan], names: Sequence[str], layers: int, family: str) -> None:
-    """CheckpointError listing required tensors that are absent; ``{}`` in a name stands for each layer."""
-    have = {plan.name for plan in plans}
-    if layers > len(have):  # before anything is made of a number that may be in the billions
-        raise CheckpointError(f"config.json says {layers} layers, the checkpoint has only {len(have)} tensors")
-    missing = [full for name in names for full in ([name.format(i) for i in range(layers)] if "{}" in name else [name])]
-    missing = [name for name in missing if name not in have]
-    if missing:
-        shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
-        raise CheckpointError(
-            f"the checkpoint has no tensor for {shown}, which llama.cpp needs for {family}",
-            tip="the checkpoint is incomplete, or it is of another drafter family",
         )

@@ -19,7 +19,7 @@ from dflash_convert.drafter import Description, Overrides, TensorPlan, Weight
 from dflash_convert.errors import CheckpointError, FamilyError
 from dflash_convert.families import fields, rotary, spellings
 from dflash_convert.families.backbone import ARCH
-from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require, rules
+from dflash_convert.families.common import Mapped, Needs, plan_tensors, rules, settle
 from dflash_convert.hparams import Config, architectures
 from dflash_convert.llama import MAX_LAYERS
 from dflash_convert.notes import Note
@@ -281,8 +281,7 @@ def _tensors(weights: Sequence[Weight], dims: Mapping[str, int], overrides: Over
     """Stacked experts first, then the rest in source order."""
     stacks = _stacks([w for w in weights if w.scheme == "mxfp4"], dims)
     mapped = plan_tensors([w for w in weights if w.scheme != "mxfp4"], RULES, dims, SKIP, prefixes=())
-    refuse_unclaimed(mapped, RULES, UNCLAIMED, overrides, ARCH)
-    require(mapped.plans, REQUIRED, dims["L"], "DeepSeek-V4 DSpark")
+    settle(mapped, RULES, UNCLAIMED, overrides, ARCH, Needs(REQUIRED, dims["L"], "DeepSeek-V4 DSpark"))
     mapped.plans = [*stacks, *(_typed(plan) for plan in mapped.plans)]
     return mapped
 

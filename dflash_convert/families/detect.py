@@ -12,6 +12,7 @@ from dflash_convert.drafter import Description, Overrides, spelled
 from dflash_convert.errors import FamilyError, UsageError
 from dflash_convert.families import contract, deepseek_v4, dflash, eagle3, gemma4_assistant, gemma4_dspark, refused
 from dflash_convert.families.common import plain_weights
+from dflash_convert.families.wrappers import unwrap
 from dflash_convert.hparams import Config, architectures, classes
 from dflash_convert.llama import DFLASH
 from dflash_convert.notes import Note
@@ -48,17 +49,18 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides | None
     """
     overrides = overrides or Overrides()
     refuse_target(checkpoint.config, checkpoint.directory.name)
+    checkpoint, wrapped = unwrap(checkpoint)
     names = architectures(checkpoint.config)
     refused.refuse(names, Config(checkpoint.config), plain_weights(checkpoint.tensors))
     for family in FAMILIES:
         if any(name in family.ARCHITECTURES for name in names):
-            return _described(family, checkpoint, target, overrides)
+            return _with_notes(_described(family, checkpoint, target, overrides), wrapped)
     found = _by_content(checkpoint, names)
     if found is None:
         raise unknown_family(checkpoint, names)
     family, why = found
     description = _described(family, checkpoint, target, overrides)
-    return _with_notes(description, [Note("derived", f"{description.family}: {why}")])
+    return _with_notes(description, [*wrapped, Note("derived", f"{description.family}: {why}")])
 
 
 def _described(family: Family, checkpoint: Checkpoint, target: Target, overrides: Overrides) -> Description:
@@ -100,26 +102,43 @@ def _with_notes(description: Description, notes: Sequence[Note]) -> Description:
 def refuse_target(
     config: Mapping[str, Any], name: str, usage: str = "dflash-convert DRAFTER --target-model-dir TARGET"
 ) -> None:
-    """FamilyError when ``config`` is a target's: known from config.json alone, before any weight is fetched or read."""
+    """FamilyError when ``config`` is a target's or of a method that is not ours: known from config.json alone, before
+    any weight is fetched or read."""
+    method = other_method(config)
+    if method is not None:
+        raise refused.not_run(method, architectures(config))
     if looks_like_target(config):
         shown = classes(config)[0]
         raise FamilyError(
             f"{name}: {shown} is a {model_name(shown)} target model, not a DFlash drafter; did you swap the arguments?",
-            tip=usage,
+            tip=usage + refused.prediction_layers(config),
         )
 
 
 def unknown_family(checkpoint: Checkpoint, names: list[str]) -> FamilyError:
     shown = names[0] if names else "no architecture"
-    close = difflib.get_close_matches(shown, known(), n=1, cutoff=0.0)
+    close = difflib.get_close_matches(shown, known(), n=1, cutoff=0.8)  # a slip of the pen, not another family
     return FamilyError(
         f"config.json: architecture {shown} is not a known drafter" + (f", the nearest is {close[0]}" if close else ""),
         tip="known: " + ", ".join(known()),
     )
 
 
+def other_method(config: Mapping[str, Any]) -> refused.Method | None:
+    """The method of a drafter that is none of ours, by its class or fields; EAGLE-1 and -2 heads carry their target's
+    class over one layer."""
+    found = refused.method_of(architectures(config), config, known())
+    if found is None and _is_causal(config) and Config(config).fields.get("num_hidden_layers") == 1:
+        return refused.EAGLE
+    return found
+
+
 def looks_like_target(config: Mapping[str, Any]) -> bool:
     """A causal or conditional-generation model, or a wrapper around one, without a drafter's class or fields."""
+    return _is_causal(config) and other_method(config) is None
+
+
+def _is_causal(config: Mapping[str, Any]) -> bool:
     names = classes(config)
     if any(name in known() or name in refused.ARCHITECTURES for name in names):
         return False

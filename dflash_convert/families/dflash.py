@@ -22,7 +22,7 @@ from dflash_convert.families import (
     spellings,
 )
 from dflash_convert.families.backbone import ARCH, Sizes
-from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require, rules
+from dflash_convert.families.common import Mapped, Needs, plan_tensors, rules, settle
 from dflash_convert.hparams import Config, architectures, classes
 from dflash_convert.notes import Note
 from dflash_convert.rope import Rope, read_rope
@@ -240,8 +240,8 @@ def _tensors(
         rank = dspark.markov_rank(weights)
         dims |= {"R": rank, "M": sizes.hidden + rank}
     mapped = plan_tensors(weights, table, dims, skip)
-    refuse_unclaimed(mapped, table, backbone.UNCLAIMED, overrides, ARCH)
-    require(mapped.plans, required, sizes.layers, "DSpark" if spark else "DFlash2" if second else "DFlash")
+    family = "DSpark" if spark else "DFlash2" if second else "DFlash"
+    settle(mapped, table, backbone.UNCLAIMED, overrides, ARCH, Needs(required, sizes.layers, family))
     if sizes.draft_vocab < sizes.vocab and not mapped.has("d2t"):
         raise CheckpointError(f"draft_vocab_size {sizes.draft_vocab} < vocab_size {sizes.vocab} but no d2t tensor")
     gemma_norm = config.boolean(*GEMMA_NORM) is True

@@ -17,7 +17,7 @@ from dflash_convert.drafter import Description, Overrides, Taps, TensorPlan
 from dflash_convert.errors import CheckpointError, ConfigError, FamilyError
 from dflash_convert.families import backbone, draft_map, fields, promises, quantized, rotary
 from dflash_convert.families.backbone import Sizes
-from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require, rules
+from dflash_convert.families.common import Mapped, Needs, plan_tensors, rules, settle
 from dflash_convert.hparams import Config
 from dflash_convert.llama import EAGLE3
 from dflash_convert.notes import Note
@@ -100,8 +100,7 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> De
     before = promises.eagle_flag(config, "norm_before_fc") is True
     dims = sizes.symbols(len(taps)) | {"Z": len(taps) * width}
     mapped = plan_tensors(weights, RULES, dims, SKIP)
-    refuse_unclaimed(mapped, RULES, UNCLAIMED, overrides, ARCH)
-    require(mapped.plans, REQUIRED, 1, "EAGLE-3")
+    settle(mapped, RULES, UNCLAIMED, overrides, ARCH, Needs(REQUIRED, 1, "EAGLE-3"))
     _check(mapped, before, sizes)
     plans = _turned(config, mapped, sizes, overrides)
     count = _rotated(config, rope, sizes, overrides)

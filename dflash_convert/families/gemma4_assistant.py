@@ -14,7 +14,7 @@ from dflash_convert.container.types import KV, ValueType, array, f32, u32
 from dflash_convert.drafter import Description, Overrides, Taps, TensorPlan
 from dflash_convert.errors import CheckpointError, ConfigError, FamilyError
 from dflash_convert.families import fields, gemma4, promises, quantized, rotary
-from dflash_convert.families.common import plan_tensors, refuse_unclaimed, require, rules
+from dflash_convert.families.common import Needs, plan_tensors, rules, settle
 from dflash_convert.hparams import Config
 from dflash_convert.llama import GEMMA4_ASSISTANT
 from dflash_convert.notes import Note
@@ -99,8 +99,7 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> De
         notes.append(
             Note("warning", "this assistant's clustered output head is left out: llama.cpp scores the whole vocabulary")
         )
-    refuse_unclaimed(mapped, RULES, UNCLAIMED, overrides, ARCH)
-    require(mapped.plans, REQUIRED, shape.layers, "a Gemma-4 assistant")
+    settle(mapped, RULES, UNCLAIMED, overrides, ARCH, Needs(REQUIRED, shape.layers, "Gemma-4 assistant"))
     for plan in mapped.plans:
         _check_layer(plan, shape)
     return Description(

@@ -16,7 +16,7 @@ from dflash_convert.drafter import Description, Overrides, TensorPlan, Weight
 from dflash_convert.errors import CheckpointError, FamilyError
 from dflash_convert.families import backbone, dspark, fields, gemma4, promises, quantized, rotary, spellings
 from dflash_convert.families.backbone import ARCH, BACKBONE, Sizes
-from dflash_convert.families.common import Mapped, plan_tensors, refuse_unclaimed, require, rules
+from dflash_convert.families.common import Mapped, Needs, plan_tensors, rules, settle
 from dflash_convert.hparams import Config, classes
 from dflash_convert.notes import Note
 from dflash_convert.rope import GLOBAL_SHARE, Rope, read_rope
@@ -140,8 +140,7 @@ def _tensors(
         rank = dspark.markov_rank(weights)
         dims |= {"R": rank, "M": sizes.hidden + rank}
     mapped = plan_tensors(weights, table, dims, {})
-    refuse_unclaimed(mapped, table, UNCLAIMED, overrides, ARCH)
-    require(mapped.plans, REQUIRED, sizes.layers, "Gemma-4 DSpark")
+    settle(mapped, table, UNCLAIMED, overrides, ARCH, Needs(REQUIRED, sizes.layers, "Gemma-4 DSpark"))
     mapped.plans = [dspark.pad_confidence(backbone.finish(plan, turned, False), rank) for plan in mapped.plans]
     return mapped
 

@@ -18,7 +18,7 @@ from dflash_convert.container.writer import Entry, GgufOutput, layout
 from dflash_convert.drafter import Overrides, Taps, TensorPlan
 from dflash_convert.errors import ContainerError, FamilyError, UsageError
 from dflash_convert.families.backbone import ARCH, REQUIRED
-from dflash_convert.families.common import require
+from dflash_convert.families.common import Needs, require
 from dflash_convert.forks.dialects import BY_ARCHITECTURE, Dialect, dialect_of
 from dflash_convert.notes import Note
 from dflash_convert.output import check_output_path, check_space
@@ -233,7 +233,7 @@ def _keys(
     result = [*keys.values(), u32(f"{ARCH}.block_size", block)]
     result.append(array(f"{ARCH}.target_layers", ValueType.INT32, list(taps.inputs)))
     names = {plan.name for plan, _ in plans}
-    require([plan for plan, _ in plans], REQUIRED, int(keys["block_count"].value), "DFlash")
+    require([plan for plan, _ in plans], Needs(REQUIRED, int(keys["block_count"].value), "DFlash"))
     if llama.SELECTOR in names:
         for name, spellings in SELECTOR_KEYS.items():
             value = old.count(*(f"{prefix}{s}" for s in spellings for prefix in ("dflash2.", "dflash.dflash2.", "")))
