@@ -213,8 +213,9 @@ def _target(task: Task, proving: Proving) -> Target:
 
 
 def _verify(file: Path, task: Task, proving: Proving) -> VerifyResult:
-    # nor for this one
-    from dflash_convert.verification.tensors import add_fidelity, add_round_trip, verify
+    # nor for these
+    from dflash_convert.verification.drafts import add_fidelity
+    from dflash_convert.verification.tensors import verify
 
     options, drafter, target = task.options, task.drafter.path, _target(task, proving)
     found = verify(
@@ -225,6 +226,6 @@ def _verify(file: Path, task: Task, proving: Proving) -> VerifyResult:
         tokenizer_model=options.tokenizer_model,
         pre=options.pre,
         threads=task.threads,
+        engine=True,
     )
-    found = add_round_trip(found, target)
     return add_fidelity(found, drafter, target, overrides=options.overrides) if proving.fidelity else found

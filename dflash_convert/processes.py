@@ -12,6 +12,7 @@ import queue
 import socket
 import subprocess
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import IO, Any
@@ -28,6 +29,11 @@ ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }
 Event = tuple[int, Json] | BaseException | None
+
+
+def can_share() -> bool:
+    """Whether this system hands open files to other processes; Windows does not."""
+    return hasattr(socket, "send_fds")
 
 
 class Workers:
@@ -58,11 +64,14 @@ class Workers:
             link.close()
         self._workers = []
 
-    def exchange(self, tasks: Iterable[Json], fds: Iterable[int], done: Callable[[int, Json], None]) -> None:
+    def exchange(
+        self, tasks: Iterable[Json], fds: Iterable[int], done: Callable[[int, Json], None], ahead: int = 0
+    ) -> None:
         """Have all tasks done, then end the workers, who know one set of files; ValueError for a second call.
 
         ``done`` receives a task's index and its reply, in the order in which they come; a worker's error is raised
-        here and stops everything.
+        here and stops everything. Each worker has up to ``ahead`` more tasks waiting at its end, so that it need not
+        wait for a process that computes at the same time.
         """
         if not self._workers:
             raise ValueError("these workers have ended: a pool runs once")
@@ -74,7 +83,9 @@ class Workers:
         threads = []
         try:
             for process, link in self._workers:
-                thread = threading.Thread(target=_feed, args=(process, link, files, waiting, events), daemon=True)
+                thread = threading.Thread(
+                    target=_feed, args=(process, link, files, waiting, events, ahead), daemon=True
+                )
                 thread.start()
                 threads.append(thread)
             running = len(threads)
@@ -113,23 +124,29 @@ def _feed(
     fds: list[int],
     waiting: queue.SimpleQueue[tuple[int, Json]],
     events: queue.SimpleQueue[Event],
+    ahead: int,
 ) -> None:
-    """Give one worker a task at a time until none is left."""
+    """Give one worker a task at a time, and ``ahead`` more to go on with, until none is left."""
+    given: deque[int] = deque()
     try:
         with link.makefile("r", encoding="utf-8") as replies:
             socket.send_fds(link, [json.dumps(fds).encode()], fds)
             _reply(process, replies)
             while True:
-                try:
-                    index, task = waiting.get_nowait()
-                except queue.Empty:
+                while len(given) <= ahead:
+                    try:
+                        index, task = waiting.get_nowait()
+                    except queue.Empty:
+                        break
+                    link.sendall((json.dumps(task) + "\n").encode())
+                    given.append(index)
+                if not given:
                     break
-                link.sendall((json.dumps(task) + "\n").encode())
                 reply = _reply(process, replies)
                 if "error" in reply:
                     events.put(getattr(errors, reply["error"], DflashError)(reply["message"], tip=reply["tip"]))
                     break
-                events.put((index, reply))
+                events.put((given.popleft(), reply))
     except (BrokenPipeError, ConnectionResetError):
         events.put(DflashError(f"a worker process ended unexpectedly (exit status {process.wait()})"))
     except (OSError, ValueError) as error:

@@ -15,7 +15,7 @@ from dflash_convert.container.reader import open_gguf
 from dflash_convert.container.types import BLOCK, TensorType
 from dflash_convert.engine import find
 from dflash_convert.engine.session import start
-from dflash_convert.engine.trace import Launch
+from dflash_convert.engine.trace import to_split
 from dflash_convert.errors import UsageError, ValidationError
 from dflash_convert.head import build, ranking
 from dflash_convert.head.base import Base, current_map
@@ -218,7 +218,7 @@ def tokenizer(drafter: Base, directory: Path | None) -> Iterator[ranking.Tokeniz
     with tempfile.TemporaryDirectory(prefix="dflash-vocab-") as folder:
         model = Path(folder) / "vocabulary.gguf"
         write_carrier(model, keys)
-        launch = Launch(target=model, ctx_size=256, start_timeout=120.0, gpu_layers=0)
+        launch = to_split(model)
         with start(find.choose(None, launch), launch) as session:
 
             def split(text: str) -> Sequence[int]:

@@ -80,7 +80,7 @@ def command(given: VerifyGiven) -> None:
         target = Target.of(hub.resolve_target(given.target, progress=show), gguf=given.target_gguf)
     from tqdm import tqdm
 
-    from dflash_convert.verification.tensors import add_fidelity, add_round_trip, verify
+    from dflash_convert.verification.tensors import verify
 
     with tqdm(unit=" weights", unit_scale=True, disable=not show, desc="comparing") as bar:
         result = verify(
@@ -91,12 +91,13 @@ def command(given: VerifyGiven) -> None:
             tokenizer_model=given.tokenizer_model,
             pre=given.pre,
             threads=given.threads,
+            engine=target.known,
             begin=bar.reset,
             progress=bar.update,
         )
-    if target.known:
-        result = add_round_trip(result, target)
     if given.fidelity:
+        from dflash_convert.verification.drafts import add_fidelity
+
         result = add_fidelity(result, source, target, overrides=given.overrides)
     if given.manifest:
         from dflash_convert.release.manifest import listed_problems

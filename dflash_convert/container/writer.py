@@ -126,18 +126,22 @@ def _put_array(out: bytearray, name: str, item: ValueType, values: Sequence[Any]
     if item is ValueType.ARRAY:
         raise ContainerError(f"key {name!r} is an array of arrays, which llama.cpp does not read")
     out += struct.pack("<IQ", item, len(values))
+    out += packed(name, item, values)
+
+
+def packed(name: str, item: ValueType, values: Sequence[Any]) -> bytes | bytearray | memoryview:
+    """The items of array ``name`` as they stand in a file; ContainerError for one that its type cannot hold."""
     if isinstance(values, Strings if item is ValueType.STRING else Numbers) and values.kind is item:
-        out += values.raw  # as another file has it
-        return
+        return values.raw  # as another file has it
     try:
         if item is not ValueType.STRING:
-            out += struct.pack(f"<{len(values)}{STRUCT_CODE[item]}", *values)
-            return
-        pack = struct.Struct("<Q").pack
+            return struct.pack(f"<{len(values)}{STRUCT_CODE[item]}", *values)
+        out, pack = bytearray(), struct.Struct("<Q").pack
         for text in values:
             data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
             out += pack(len(data))
             out += data
+        return out
     except (struct.error, OverflowError):
         raise ContainerError(f"an item of {name} does not fit its type {item.name}") from None
     except UnicodeEncodeError as error:

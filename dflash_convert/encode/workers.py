@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Iterable, Sequence
 
 from dflash_convert.encode.jobs import Job, job_to_json
 from dflash_convert.encode.rows import Encoders
-from dflash_convert.processes import Workers
+from dflash_convert.processes import Workers, can_share
 from dflash_convert.system import writes_in_parallel
 
 SMALL = 1 << 25  # elements below which starting workers costs more than it saves
@@ -21,7 +20,7 @@ def pool_size(threads: int | None, elements: int) -> int:
 
     Workers need files that several processes may write, and sockets that hand files over: Windows has neither.
     """
-    if not writes_in_parallel() or not hasattr(socket, "send_fds"):
+    if not writes_in_parallel() or not can_share():
         return 0
     cores = os.cpu_count() or 1
     count = min(threads or cores, max(2, cores))

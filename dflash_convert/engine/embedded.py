@@ -57,6 +57,7 @@ def command(info: EngineInfo, launch: Launch, port: int, api_key: str) -> tuple[
         "threads": launch.threads,
         "gpu_layers": launch.gpu_layers,
         "verbosity": launch.verbosity,
+        "splits_only": launch.splits_only,
         "port": port,
         "api_key": api_key,
     }

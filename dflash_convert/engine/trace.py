@@ -49,8 +49,9 @@ class Launch:
     ``spec_type`` is llama.cpp's name of the drafting method (``draft-dflash`` …), or several with commas between
     them; methods without a drafter (``ngram-mod`` …) draft when there is none. ``p_min`` ends a draft at the first
     token the drafter is less sure of; ``parallel`` slots share the context of ``ctx_size`` tokens each;
-    the timeouts in seconds. None leaves a choice to the engine. The drafter's cache is f16 always: with a
-    quantized one acceptance was seen to fall from 99 % to 2 % (llama.cpp issue 25725).
+    the timeouts in seconds. With ``splits_only`` text is split and nothing generated: the embedded engine then neither
+    warms up nor loads the file a first time to fit it to the memory. None leaves a choice to the engine. The drafter's
+    cache is f16 always: with a quantized one acceptance was seen to fall from 99 % to 2 % (llama.cpp issue 25725).
     """
 
     target: Path
@@ -68,12 +69,18 @@ class Launch:
     request_timeout: float = 1800.0
     p_min: float | None = None
     parallel: int = 1
+    splits_only: bool = False
 
     @property
     def methods(self) -> tuple[str, ...]:
         """The drafting methods that this start uses, none for a run without drafts."""
         named = tuple(self.spec_type.split(","))
         return named if self.drafter else tuple(name for name in named if name.startswith("ngram"))
+
+
+def to_split(model: Path) -> Launch:
+    """The start of an engine that splits text with the vocabulary in ``model``, a carrier of a few kilobytes."""
+    return Launch(target=model, ctx_size=256, start_timeout=120.0, gpu_layers=0, splits_only=True)
 
 
 @dataclass(frozen=True)

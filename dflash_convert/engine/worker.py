@@ -34,6 +34,8 @@ def server_params(xllamacpp: Any, config: dict[str, Any]) -> Any:
     params.n_ctx = config["ctx_size"]
     params.verbosity = config["verbosity"]
     params.cache_ram_mib = 0
+    if config["splits_only"]:
+        params.warmup = params.fit_params = False
     if config["threads"]:
         params.cpuparams.n_threads = config["threads"]
         params.cpuparams_batch.n_threads = config["threads"]

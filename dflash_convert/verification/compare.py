@@ -86,7 +86,7 @@ def compare(jobs: Sequence[Job], progress: Callable[[int], None], workers: Worke
                 progress(jobs[rest[index]].elements)
 
             fds = {place.fd for job in jobs for place in job.places}
-            workers.exchange((job_to_json(jobs[i]) for i in rest), fds, done)
+            workers.exchange((job_to_json(jobs[i]) for i in rest), fds, done, ahead=1)
         torn = {job.plan.name for i, job in enumerate(jobs) if not found[i].equal}
         for i, job in enumerate(jobs):
             if job.plan.name in torn and not found[i].decoded:

@@ -40,7 +40,8 @@ BLOCK_BOUND = {
 SLACK, SLACK_K, SLACK_F16 = 4e-6, 1.3e-4, 3e-8
 
 
-PIECE = 1 << 15  # pairs at a time: what is made of them stays in the cache
+PIECE = 1 << 17  # pairs at a time: what is made of them stays in the cache, and calls cost little beside them
+TINY = 1e-3  # of the signal: below it a difference of sums has lost digits
 SHORT = 1 << 13  # OpenBLAS shares longer dot products among threads, and their last bits would depend on how many
 
 
@@ -92,7 +93,7 @@ class Meter:
 
     def __init__(self) -> None:
         self._narrow = np.empty((2, PIECE), np.float32)
-        self._wide = np.empty((3, PIECE), np.float64)
+        self._wide = np.empty((2, PIECE), np.float64)
 
     def add(self, figures: Figures, source: F32, value: F32, block: int, slack: float = 0.0) -> None:
         """Add float32 arrays of one shape; the last axis is split in blocks of ``block``.
@@ -103,45 +104,56 @@ class Meter:
         whole = source.shape[-1] % block == 0 and block <= PIECE
         step = PIECE // block * block if whole else PIECE
         x, y = source.reshape(-1), value.reshape(-1)
-        for at in range(0, x.size, step):
-            self._piece(found, x[at : at + step], y[at : at + step], block if whole else 0, slack)
-            if not found.finite:
-                found = Figures(finite=False)
-                break
+        with np.errstate(invalid="ignore", over="ignore"):
+            for at in range(0, x.size, step):
+                self._piece(found, x[at : at + step], y[at : at + step], block if whole else 0, slack)
+                if not found.finite:
+                    found = Figures(finite=False)
+                    break
         found.count = source.size
         figures.merge(found)
 
     def _piece(self, found: Figures, source: F32, value: F32, block: int, slack: float) -> None:
         n = source.size
         a, b = self._narrow[:, :n]
-        x, y, gap = self._wide[:, :n]
-        for flat, narrow, wide in ((source, a, x), (value, b, y)):
+        x, gap = self._wide[:, :n]
+        for flat, narrow, wide in ((source, a, x), (value, b, gap)):
             _sideways(flat, narrow, block)
             np.copyto(wide, narrow)
-        signal, values = _dot(x, x), _dot(y, y)
-        if not math.isfinite(signal + values):  # squares of float32 cannot overflow here
+        np.subtract(x, gap, out=gap)
+        signal, cross, error = _dot(x, x), _dot(x, gap), _dot(gap, gap)
+        if not math.isfinite(signal + error):  # squares of float32 cannot overflow here
             found.finite = False
             return
+        values, product = signal - 2 * cross + error, signal - cross  # of y = x - gap
+        if values < TINY * signal:  # little is left of large numbers: not by difference
+            np.copyto(gap, b)
+            values, product = _dot(gap, gap), _dot(x, gap)
+            np.subtract(x, gap, out=gap)
         found.signal += signal
         found.value += values
-        found.product += _dot(x, y)
-        np.subtract(x, y, out=gap)
-        np.abs(gap, out=gap)
-        maximum = float(gap.max(initial=0.0))
-        if maximum == 0.0:
+        found.product += product
+        if error == 0.0:
             return
-        found.error += _dot(gap, gap)
-        found.maximum = max(found.maximum, maximum)
-        if block:
-            np.abs(a, out=a)
-            tops = _block_maxima(a, block).astype(np.float64)
-            gaps = np.maximum(_block_maxima(gap, block) - slack, 0)
-            ratios = np.divide(gaps, tops, out=np.where(gaps > 0, np.inf, 0.0), where=tops > 0)
-            found.worst = max(found.worst, float(ratios.max(initial=0.0)))
+        found.error += error
+        np.abs(gap, out=gap)
+        if not block:
+            found.maximum = max(found.maximum, float(gap.max(initial=0.0)))
+            return
+        errors = _block_maxima(gap, block)
+        found.maximum = max(found.maximum, float(errors.max(initial=0.0)))
+        np.abs(a, out=a)
+        tops = _block_maxima(a, block).astype(np.float64)
+        gaps = np.maximum(errors - slack, 0)
+        ratios = np.divide(gaps, tops, out=np.where(gaps > 0, np.inf, 0.0), where=tops > 0)
+        found.worst = max(found.worst, float(ratios.max(initial=0.0)))
 
 
 def _dot(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> float:
-    return sum(float(np.dot(x[at : at + SHORT], y[at : at + SHORT])) for at in range(0, x.size, SHORT))
+    whole = x.size // SHORT * SHORT
+    rows = np.matmul(x[:whole].reshape(-1, 1, SHORT), y[:whole].reshape(-1, SHORT, 1)) if whole else None
+    rest = float(np.dot(x[whole:], y[whole:])) if whole < x.size else 0.0
+    return rest if rows is None else float(rows.sum()) + rest
 
 
 def _lanes(block: int) -> int:

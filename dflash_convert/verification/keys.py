@@ -8,8 +8,9 @@ from pathlib import Path
 
 from dflash_convert.container.reader import Gguf
 from dflash_convert.container.types import KV, ValueType
+from dflash_convert.container.writer import packed
 from dflash_convert.drafter import Description, Overrides, spelled
-from dflash_convert.errors import TokenizerError
+from dflash_convert.errors import ContainerError, TokenizerError
 from dflash_convert.hashing import sha256_of
 from dflash_convert.notes import Note
 from dflash_convert.pairing.encoding import fault_of
@@ -29,9 +30,12 @@ WITHOUT_TARGET = "the vocabulary and keys derived from the target were not check
 
 @dataclass
 class Compared:
+    """``vocabulary``: the target's keys as the file should hold them; where it does, they are the file's own."""
+
     checked: int = 0
     differences: list[str] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    vocabulary: dict[str, KV] = field(default_factory=dict, repr=False)
 
 
 def compare_keys(
@@ -111,6 +115,7 @@ def _compare_vocabulary(
         compared.notes.append(Note("warning", f"tokenizer.ggml.pre {short(pre)} was not checked: it is not recognised"))
     names = dict.fromkeys((*full, *(name for name in gguf.keys if name.startswith("tokenizer."))))
     wrong = [name for name in names if not _agrees(gguf.keys.get(name), full.get(name))]
+    compared.vocabulary = {name: kv if name in wrong else gguf.keys[name] for name, kv in full.items()}
     compared.checked += len(names)
     if not wrong:
         return
@@ -143,20 +148,26 @@ def _difference(found: KV | None, expected: KV) -> str:
 
 
 def same(a: KV, b: KV) -> bool:
-    """Type and value; float32 values as they are stored."""
+    """Type and value, as they are stored."""
     if a.type != b.type or a.item != b.item:
         return False
     if a.item is not None:
-        if a.item is ValueType.FLOAT32:
-            return _stored(*a.value) == _stored(*b.value)
-        return list(a.value) == list(b.value)
+        return len(a.value) == len(b.value) and _same_items(a, b, a.item)
     if a.type is ValueType.FLOAT32:
         return _stored(a.value) == _stored(b.value)
     return bool(a.value == b.value)
 
 
-def _stored(*values: float) -> bytes:
-    return struct.pack(f"<{len(values)}f", *values)
+def _same_items(a: KV, b: KV, item: ValueType) -> bool:
+    """By the arrays' bytes: nothing of a file is decoded."""
+    try:
+        return packed(a.name, item, a.value) == packed(b.name, item, b.value)
+    except ContainerError:  # what no file can hold
+        return list(a.value) == list(b.value)
+
+
+def _stored(value: float) -> bytes:
+    return struct.pack("<f", value)
 
 
 def shown(kv: KV | None) -> str:

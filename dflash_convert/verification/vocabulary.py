@@ -26,7 +26,7 @@ from dflash_convert.container.types import (
 )
 from dflash_convert.container.writer import Entry, GgufOutput, layout
 from dflash_convert.engine.session import start
-from dflash_convert.engine.trace import Launch
+from dflash_convert.engine.trace import to_split
 from dflash_convert.errors import TokenizerError
 from dflash_convert.vocab.tokens import SPACE_MARK
 
@@ -102,10 +102,11 @@ def compare(engine: Tokenize, library: Tokenize, texts: Iterable[str]) -> list[D
 
 def library_of(target: Path, *, add_bos: bool, bos: int | None) -> Library:
     """From tokenizer.json, which has its own rule for bos, else from tokenizer.model, which has none."""
-    if (target / "tokenizer.json").is_file():
+    file = tokenizer_file(target)
+    if file.suffix == ".json":
         from tokenizers import Tokenizer
 
-        tokenizer = Tokenizer.from_file(str(target / "tokenizer.json"))
+        tokenizer = Tokenizer.from_file(str(file))
         composes = tokenizer.normalizer is not None and b'"NFC"' in tokenizer.normalizer.__getstate__()
 
         def encode(text: str, *, plain: bool) -> list[int]:
@@ -117,37 +118,51 @@ def library_of(target: Path, *, add_bos: bool, bos: int | None) -> Library:
             lambda text: encode(text, plain=False),
             lambda text: unicodedata.normalize("NFC", text) if composes else text,
         )
-    if (target / "tokenizer.model").is_file():
-        import sentencepiece
+    import sentencepiece
 
-        processor = sentencepiece.SentencePieceProcessor()
-        processor.LoadFromFile(str(target / "tokenizer.model"))
-        head = [bos] if add_bos and bos is not None else []
-        return Library(
-            lambda text: list(processor.EncodeAsIds(text)),
-            lambda text: [*head, *processor.EncodeAsIds(text)],
-            lambda text: str(processor.Normalize(text)).replace(SPACE_MARK, " ").removeprefix(" "),
-        )
+    processor = sentencepiece.SentencePieceProcessor()
+    processor.LoadFromFile(str(file))
+    head = [bos] if add_bos and bos is not None else []
+    return Library(
+        lambda text: list(processor.EncodeAsIds(text)),
+        lambda text: [*head, *processor.EncodeAsIds(text)],
+        lambda text: str(processor.Normalize(text)).replace(SPACE_MARK, " ").removeprefix(" "),
+    )
+
+
+def tokenizer_file(target: Path) -> Path:
+    """What the target's own library reads; TokenizerError where there is none."""
+    for name in ("tokenizer.json", "tokenizer.model"):
+        if (target / name).is_file():
+            return target / name
     raise TokenizerError(f"{target}: neither tokenizer.json nor tokenizer.model, so no library can tokenize with it")
 
 
-def round_trip(gguf: Path, target: Path, texts: Sequence[str], engine: EngineInfo) -> list[Difference]:
+def vocabulary_keys(gguf: Path) -> list[KV]:
+    """The keys of a file's vocabulary; TokenizerError where it has none."""
+    keys = [kv for name, kv in open_gguf(gguf).keys.items() if name.startswith("tokenizer.ggml.")]
+    if not any(kv.name == "tokenizer.ggml.tokens" and array_length(kv.value) for kv in keys):
+        raise TokenizerError(f"{gguf}: no vocabulary in this file")
+    return keys
+
+
+def round_trip(
+    gguf: Path, target: Path, texts: Sequence[str], engine: EngineInfo, scratch: Path | None = None
+) -> list[Difference]:
     """Compares the vocabulary in ``gguf`` with the tokenizer in ``target`` on ``texts``; [] when all ids agree.
 
     Every text is split as plain text, the first also as a prompt (does bos come where it should?).
-    Raises EngineError when the engine cannot load the vocabulary.
+    ``scratch`` is a directory for the engine's file. Raises EngineError when the engine cannot load the vocabulary.
     """
-    keys = [kv for name, kv in open_gguf(gguf).keys.items() if name.startswith("tokenizer.ggml.")]
+    keys = vocabulary_keys(gguf)
     value = {kv.name: kv.value for kv in keys}
-    if not array_length(value.get("tokenizer.ggml.tokens")):
-        raise TokenizerError(f"{gguf}: no vocabulary in this file")
     add_bos = bool(value.get("tokenizer.ggml.add_bos_token", value.get("tokenizer.ggml.model") == "llama"))
     bos = value.get("tokenizer.ggml.bos_token_id")
-    with tempfile.TemporaryDirectory(prefix="dflash-vocab-") as folder, ThreadPoolExecutor(1) as aside:
+    with tempfile.TemporaryDirectory(prefix="dflash-vocab-", dir=scratch) as folder, ThreadPoolExecutor(1) as aside:
         loading = aside.submit(library_of, target, add_bos=add_bos, bos=bos)  # while the engine loads the file
         model = Path(folder) / "vocabulary.gguf"
         write_carrier(model, keys)
-        with start(engine, Launch(target=model, ctx_size=256, start_timeout=120.0, gpu_layers=0)) as session:
+        with start(engine, to_split(model)) as session:
             library = loading.result()
             found = compare(lambda text: session.tokenize(library.prepare(text), special=False), library.text, texts)
             found += compare(lambda text: session.tokenize(library.prepare(text)), library.prompt, texts[:1])

@@ -17,7 +17,8 @@ from dflash_convert.container.types import TensorType, array, boolean, f32, stri
 from dflash_convert.container.types import ValueType as V
 from dflash_convert.errors import UsageError, VerificationError
 from dflash_convert.target import Target
-from dflash_convert.verification.tensors import VerifyResult, add_fidelity, verify
+from dflash_convert.verification.drafts import add_fidelity
+from dflash_convert.verification.tensors import VerifyResult, verify
 
 Convert = Callable[[str], Path]
 Change = Callable[[Keys, Tensors], None]
@@ -325,14 +326,15 @@ print(before, after, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 def test_the_vocabulary_is_tried_in_llama_cpp(fixtures: Path, tmp_path: Path) -> None:
     """A merge that is gone leaves every key plausible; only splitting text shows it."""
     from dflash_convert import convert
-    from dflash_convert.verification.tensors import add_round_trip, verify
+    from dflash_convert.verification.tensors import verify
+    from dflash_convert.verification.trial import tried
 
     pair = fixtures / "tiny-js"
     path = tmp_path / "dflash-tiny.gguf"
     options = convert.Options(outtypes=("q8_0",))
     conversion = convert.prepare(convert.Source(pair / "drafter"), Target.read(pair / "target"), options)
     convert.write(conversion, [path])
-    result = add_round_trip(verify(path, pair / "drafter", Target.read(pair / "target")), Target.read(pair / "target"))
+    result = verify(path, pair / "drafter", Target.read(pair / "target"), engine=True)
     assert result.differences == ()
     assert any("splits 22 probe texts as the target's tokenizer does" in note.text for note in result.notes)
 
@@ -343,6 +345,6 @@ def test_the_vocabulary_is_tried_in_llama_cpp(fixtures: Path, tmp_path: Path) ->
     tokenizer = json.loads((broken / "tokenizer.json").read_text())
     del tokenizer["model"]["merges"][40:]
     (broken / "tokenizer.json").write_text(json.dumps(tokenizer))
-    wrong = add_round_trip(verify(path, pair / "drafter", Target.read(pair / "target")), Target.read(broken))
+    wrong = tried(path, broken)
     assert wrong.differences
     assert wrong.differences[0].startswith("llama.cpp splits '")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from dflash_convert import usercache
 from dflash_convert.container.types import string
 from dflash_convert.container.writer import layout
 from dflash_convert.errors import TokenizerError
@@ -30,7 +31,7 @@ def target(fixtures: Path, tmp_path: Path) -> Path:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, used for vocabularies of any size."""
     monkeypatch.setattr(load, "LARGE", 0)
-    monkeypatch.setenv(cache.ENVIRONMENT, str(tmp_path / "cache"))
+    monkeypatch.setenv(usercache.ENVIRONMENT, str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
@@ -228,24 +229,24 @@ def test_anothers_entry_is_no_entry(target: Path, place: Path, reads: Count, mon
 def test_off_and_other_homes(
     target: Path, place: Path, reads: Count, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv(cache.ENVIRONMENT, "off")
+    monkeypatch.setenv(usercache.ENVIRONMENT, "off")
     read(target)
     read(target)
     assert reads() == 2
     assert not place.exists()
-    monkeypatch.delenv(cache.ENVIRONMENT)
+    monkeypatch.delenv(usercache.ENVIRONMENT)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache.directory() == tmp_path / "xdg" / "dflash-convert" / "tokenizers"
+    assert usercache.directory() == tmp_path / "xdg" / "dflash-convert" / "tokenizers"
     for ignored in ("", "relative"):
         monkeypatch.setenv("XDG_CACHE_HOME", ignored)
-        assert cache.directory() == tmp_path / ".cache" / "dflash-convert" / "tokenizers"
+        assert usercache.directory() == tmp_path / ".cache" / "dflash-convert" / "tokenizers"
 
     def nobody() -> Path:
         raise RuntimeError("no home")
 
     monkeypatch.setattr(Path, "home", nobody)
-    assert cache.directory() is None
+    assert usercache.directory() is None
     assert read(target).size == 512
 
 
@@ -266,7 +267,7 @@ def test_a_cache_that_fails_is_in_nobodys_way(
         assert same(fresh, read(target))
     monkeypatch.undo()
     left = [path.name for path in place.glob("*")] if place.exists() else []
-    assert not [each for each in left if each.endswith(cache.PARTIAL)]
+    assert not [each for each in left if each.endswith(usercache.PARTIAL)]
 
 
 def test_a_file_in_the_caches_place(target: Path, place: Path) -> None:
@@ -296,7 +297,7 @@ def test_what_was_not_used_for_longest_goes(
 
 def test_what_a_killed_run_left_goes(target: Path, place: Path) -> None:
     place.mkdir()
-    old, new = (place / f"{name}{cache.PARTIAL}" for name in ("old", "new"))
+    old, new = (place / f"{name}{usercache.PARTIAL}" for name in ("old", "new"))
     for path in (old, new):
         path.write_bytes(b"GG")
     os.utime(old, (0, 0))
