@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import click
 
 from dflash_convert.cli.common import echo, json_option, takes, verbosity_options
 from dflash_convert.cli.contest import FILE, ContestGiven, contest_options
+from dflash_convert.cli.terminal import emit
 from dflash_convert.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dflash_convert.contest.judge import Ruling
     from dflash_convert.contest.trial import Work
     from dflash_convert.contest.works import Loads
+    from dflash_convert.validation.net import Net
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +65,7 @@ def command(given: CompareGiven) -> None:
     always one of them. Every candidate answers every prompt once a round, in turned order; finished runs are kept, so
     an interrupted comparison goes on where it stopped.
     """
-    from dflash_convert.contest import images, preset, report, works
+    from dflash_convert.contest import images, preset, pruned, report, works
     from dflash_convert.contest.judge import rule
     from dflash_convert.contest.trial import run
     from dflash_convert.report import contest
@@ -74,24 +75,28 @@ def command(given: CompareGiven) -> None:
     rulings: list[Ruling] = []
     kinds: list[Ruling] = []
     survived: tuple[Survival, ...] = ()
+    net: list[Net] = []
     for work in works.make(made.engines, made.items, made.chats, loads, given.say):
         book = run(made.engines, made.candidates, work, given.rounds, made.store, given.say)
         parts = dict.fromkeys(work.kinds) if work.apart else {None: None}
         rulings += [rule(label(work, part), made.candidates, book, work, part) for part in parts]
         if work.label == images.LABEL:
             survived = images.survivals(made.candidates, book, work)
+        if not net and work.parallel == 1 and not work.apart:
+            net = pruned.nets(made.candidates, book, work)
         if len(rulings) == 1 and len(set(work.kinds)) > 1:
             kinds = [rule(kind, made.candidates, book, work, kind) for kind in dict.fromkeys(work.kinds)]
     winner = rulings[0].winner.candidate
     given.write_preset(winner)
     given.write_html(winner, lambda *texts: contest.render(contest.Shown(made, rulings, kinds), *texts))
     if given.as_json:
-        document = report.compare_json(rulings, kinds, made, survived)
-        click.echo(json.dumps(document, indent=1, ensure_ascii=False))
+        document = report.compare_json(rulings, kinds, made, survived, net)
+        emit(document)
         return
     echo("\n\n".join(map(report.table, rulings)))
     echo("\n" + report.memory(rulings, made))
     lines = [*map(report.advice, (*rulings, *kinds)), *map(report.survival, survived)]
+    lines += [line for each in net for line in each.lines]
     echo("\n" + "\n".join(lines))
     given.say(f"\nrun it:  {preset.command(given.target, winner)}")
 

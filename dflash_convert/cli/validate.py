@@ -58,6 +58,7 @@ class ValidateGiven(Given):
     save_reference: Path | None
     reference: Path | None
     tolerance: float | None
+    beside: Path | None
     llama_server: str | None
     device: str | None
     spec_draft_device: str | None
@@ -103,6 +104,7 @@ class ValidateGiven(Given):
 @click.option("--save-reference", type=FILE, metavar="R.json", help="Store this run to compare others with.")
 @click.option("--reference", type=FILE, metavar="R.json", help="Replay a stored run; fail when this one is worse.")
 @click.option("--tolerance", type=click.FloatRange(0, 1), metavar="X", help="Allowed loss of acceptance. [0.02]")
+@click.option("--beside", type=FILE, metavar="OTHER.gguf", help="Time this drafter in the same rounds: a net verdict.")
 @click.option("--llama-server", metavar="PATH", help="Use this program [env: DFLASH_LLAMA_SERVER].")
 @click.option("--device", metavar="DEV", help="llama-server's --device.")
 @click.option("--spec-draft-device", metavar="DEV", help="llama-server's device for the drafter.")
@@ -119,7 +121,7 @@ def command(given: ValidateGiven) -> None:
     outputs = [path for path in (given.html, given.save_reference) if path]
     for path in outputs:
         check_output_path(path, force=given.force)
-    require_file(given.drafter, given.target)
+    require_file(given.drafter, given.target, *([given.beside] if given.beside else []))
     from dflash_convert.validation import run
 
     setup = run.prepare(options_of(given))
@@ -166,6 +168,7 @@ def options_of(given: ValidateGiven) -> Options:
         extra_args=given.engine_args,
         request_timeout=given.timeout,
         reference=given.reference,
+        beside=given.beside,
         hashes=bool(given.save_reference),
         force_pair=given.force_pair,
     )

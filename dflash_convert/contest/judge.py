@@ -9,8 +9,8 @@ from statistics import median
 from dflash_convert.contest.candidates import Candidate
 from dflash_convert.contest.trial import Book, Work
 from dflash_convert.engine.trace import Trace, mean_length, sum_positions
-from dflash_convert.measure.paired import Paired, paired
-from dflash_convert.measure.speed import FASTER, NO_GAIN, SLOWER, Pass, Speed, compare
+from dflash_convert.measure.paired import Paired, cautious, paired
+from dflash_convert.measure.speed import FASTER, SLOWER, Pass, Speed, compare
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _standing(
     drafted = sum(t.drafted for t in traces)
     length = mean_length(accepted, steps) if steps else None
     positions = sum_positions(t.accepted_per_position if t.drafted else () for t in traces) or ()
-    speed = _cautious(compare(base, own, _limit(traces)), paired(base, own)) if side else None
+    speed = cautious(compare(base, own, _limit(traces)), paired(base, own)) if side else None
     rates = sorted(each.rate for each in own)
     return Standing(
         candidate,
@@ -105,14 +105,6 @@ def _standing(
         sum(t.prompt_ms for t in traces) / max(len(traces), 1),
         median([t.tokens_per_second for t in traces]) if traces else 0.0,
     )
-
-
-def _cautious(speed: Speed, over_prompts: Paired | None) -> Speed:
-    """No claim that other prompts of the same kind would take back."""
-    wrong = over_prompts is not None and (
-        (speed.gain == FASTER and not over_prompts.faster) or (speed.gain == SLOWER and not over_prompts.slower)
-    )
-    return replace(speed, gain=NO_GAIN) if wrong else speed
 
 
 def _limit(traces: Sequence[Trace]) -> float | None:
@@ -135,7 +127,7 @@ def _beats(found: Sequence[Standing], passes: Sequence[Sequence[Pass]], one: int
     if speed is not None:
         return speed.gain == (FASTER if other == 0 else SLOWER)
     over_prompts = paired(passes[other], passes[one])
-    return _cautious(compare(passes[other], passes[one]), over_prompts).gain == FASTER
+    return cautious(compare(passes[other], passes[one]), over_prompts).gain == FASTER
 
 
 def _marked(each: Standing, best: bool) -> Standing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from dflash_convert.contest.candidates import Candidate
@@ -14,6 +15,7 @@ from dflash_convert.contest.prepare import Contest
 from dflash_convert.contest.tune import Tuned
 from dflash_convert.hashing import sha256_of
 from dflash_convert.measure.speed import NO_GAIN
+from dflash_convert.validation.net import Net
 
 SCHEMA = 1
 WIDTH = 80
@@ -196,12 +198,17 @@ def _head(kind: str, made: Contest) -> dict[str, Any]:
 
 
 def compare_json(
-    rulings: Sequence[Ruling], kinds: Sequence[Ruling], made: Contest, survived: Sequence[Survival] = ()
+    rulings: Sequence[Ruling],
+    kinds: Sequence[Ruling],
+    made: Contest,
+    survived: Sequence[Survival] = (),
+    nets: Sequence[Net] = (),
 ) -> dict[str, Any]:
     return {
         **_head("comparison", made),
         "work": [ruling_json(each) for each in rulings],
         "by_kind": [ruling_json(each) for each in kinds],
+        "net": [asdict(each) for each in nets],
         "images": [survival_json(each) for each in survived],
         "memory": memory_json(rulings, made),
         "refused": [{"name": name, "reason": reason} for name, reason in made.refused.items()],

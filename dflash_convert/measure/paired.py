@@ -7,12 +7,12 @@ replacement, and asks how the ratio of the speeds comes out: a bootstrap whose d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dflash_convert.measure.speed import MANY, Pass
+from dflash_convert.measure.speed import FASTER, MANY, NO_GAIN, SLOWER, Pass, Speed
 
 DRAWS = 2000
 LEVEL = 0.95
@@ -48,6 +48,14 @@ def paired(base: Sequence[Pass], other: Sequence[Pass]) -> Paired | None:
     ratios = [_rate(sides[1], which) / _rate(sides[0], which) for which in (whole, draws)]
     low, high = np.quantile(ratios[1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Paired(float(ratios[0][0]), float(low), float(high))
+
+
+def cautious(speed: Speed, over_prompts: Paired | None) -> Speed:
+    """No claim that other prompts of the same kind would take back."""
+    wrong = over_prompts is not None and (
+        (speed.gain == FASTER and not over_prompts.faster) or (speed.gain == SLOWER and not over_prompts.slower)
+    )
+    return replace(speed, gain=NO_GAIN) if wrong else speed
 
 
 def _medians(passes: Sequence[Pass]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

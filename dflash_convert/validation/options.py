@@ -27,7 +27,8 @@ class Options:
 
     ``n_max`` empty means the largest useful value, with a sweep of 4, 8 and 15 behind it; ``quick`` leaves
     everything but the main run away. ``long_context`` 0 skips the long run. ``rounds`` None means three, or one for
-    ``quick``; ``keep_going`` runs the rest behind a main run that shows the pair to be broken.
+    ``quick``; ``keep_going`` runs the rest behind a main run that shows the pair to be broken. ``beside`` is another
+    drafter, timed in the same rounds.
     """
 
     drafter: Path
@@ -57,6 +58,7 @@ class Options:
     start_timeout: float = 600.0
     request_timeout: float = 1800.0
     reference: Path | None = None
+    beside: Path | None = None
     hashes: bool = False
     force_pair: bool = False
 

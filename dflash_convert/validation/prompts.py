@@ -2,7 +2,8 @@
 
 One object a line: ``{"prompt": text}`` (sent as it is), ``{"messages": [...]}`` (a chat, put into the target's
 template by the engine) or ``{"turns": [text, ...]}`` (a conversation: each turn is one request that sees the
-answers to the turns before). ``n_predict`` and ``name`` are optional.
+answers to the turns before). ``n_predict``, ``name`` and ``set`` (the kind of prompt, else the name of the file) are
+optional.
 """
 
 from __future__ import annotations
@@ -79,6 +80,9 @@ def _item(line: str, where: str, set_name: str, number: int, n_predict: int | No
     count = n_predict or data.get("n_predict", N_PREDICT)
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MAX_N_PREDICT:
         raise ConfigError(f"{where}: n_predict must be a whole number from 1 to {MAX_N_PREDICT}, not {count!r}")
+    set_name = data.get("set", set_name)
+    if not isinstance(set_name, str) or not set_name:
+        raise ConfigError(f"{where}: set must be text, not {set_name!r}", tip='the kind of prompt, for example "prose"')
     name = str(data.get("name") or f"{set_name} {number}")
     value = data[given[0]]
     if given[0] == "prompt":

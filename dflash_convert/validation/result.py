@@ -7,7 +7,7 @@ The document (``validate --json``)::
      "drafter": {...}, "target": {...}, "thresholds": {...}, "settings": {...},
      "total": FIGURES, "prompts": [FIGURES + text of the prompt and of both runs, ...],
      "runs": [{"label", "n_max", "thinking", "context", "temperature", "total": FIGURES, "prompts": [...]}, ...],
-     "sweep": {...} or null, "reference": {...} or null, "retries": [...]}
+     "sweep": {...} or null, "reference": {...} or null, "beside": {...} or null, "retries": [...]}
 
 ``verdict`` judges the pair (acceptance, text), ``gain`` what it is worth on this machine, with the figures of
 :class:`~dflash_convert.validation.gain.SpeedReport` in ``speed``. ``total`` and ``prompts`` hold the main run: every
@@ -29,6 +29,7 @@ from dflash_convert.engine.trace import EngineInfo, Trace, mean_length, rate, su
 from dflash_convert.errors import ConfigError, EngineError, ValidationError
 from dflash_convert.measure.speed import NOT_MEASURED, Gain
 from dflash_convert.validation.gain import SpeedReport
+from dflash_convert.validation.net import Net
 
 SCHEMA = 1
 KIND = "validation"
@@ -244,7 +245,8 @@ class ValidationResult:
     """Everything a validation found. ``exit_code`` is what the command ends with.
 
     ``verdict`` is about the pair, ``gain`` about its worth on this machine, with the figures in ``speed``;
-    ``stopped_early``: the main run showed the pair to be broken and nothing else was run.
+    ``stopped_early``: the main run showed the pair to be broken and nothing else was run. ``beside``: against the
+    other drafter of the same rounds.
     """
 
     verdict: Verdict
@@ -266,6 +268,7 @@ class ValidationResult:
     gain: Gain = NOT_MEASURED
     speed: SpeedReport | None = None
     stopped_early: bool = False
+    beside: Net | None = None
     schema: int = field(default=SCHEMA)
 
     def raise_for_status(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from dflash_convert.engine.failures import OUT_OF_MEMORY, EngineRunError, out_of_memory
 from dflash_convert.engine.session import Session, start
@@ -17,10 +18,11 @@ from dflash_convert.measure.schedule import Stint, schedule
 from dflash_convert.measure.speed import DISTURBED, NOT_MEASURED, Gain
 from dflash_convert.validation import compare, gain, requests, sweep, verdict
 from dflash_convert.validation.gain import SpeedReport, Timed
+from dflash_convert.validation.net import Net, net
 from dflash_convert.validation.result import PromptResult, RunResult, Sweep, figures, total_of
 from dflash_convert.validation.setup import Setup
 
-BASE, MAIN = 0, 1  # sides; those from 2 on are the other n-max of the sweep
+BASE, MAIN = 0, 1  # sides; then the other n-max of the sweep, and last another drafter
 ATTEMPTS = 2  # a measurement that cannot be right is made once more
 
 
@@ -39,6 +41,7 @@ class Outcome:
     thinking: str | None
     stopped_early: bool = False
     warnings: tuple[str, ...] = ()
+    beside: Net | None = None
 
 
 @dataclass
@@ -76,7 +79,12 @@ class _Runs:
     @property
     def sides(self) -> tuple[int, ...]:
         """The n-max of every side; 0 is the baseline."""
-        return (0, *self.setup.n_max)
+        return (0, *self.setup.n_max, *(() if self.setup.beside is None else self.setup.n_max[:1]))
+
+    @property
+    def beside(self) -> int | None:
+        """The side of the other drafter."""
+        return None if self.setup.beside is None else len(self.sides) - 1
 
     @property
     def wanted(self) -> bool:
@@ -142,7 +150,7 @@ def _outcome(runs: _Runs, book: _Book, found: Gain, report: SpeedReport) -> Outc
     if book.main is None:
         raise ValueError("no n-max to run")
     points = None
-    if len(runs.sides) > 2 and not book.stopped:
+    if len(runs.setup.n_max) > 1 and not book.stopped:
         points = _sweep(runs, book, book.main)
     advice = None if book.broken else gain.advise(found, report, runs.setup.n_max[0], points)
     unsteady = ", ".join(sorted(book.unsteady))
@@ -158,16 +166,30 @@ def _outcome(runs: _Runs, book: _Book, found: Gain, report: SpeedReport) -> Outc
         thinking=None if book.thinking is None else ("on" if book.thinking else "off"),
         stopped_early=book.stopped,
         warnings=(f"the greedy text with the drafter changes from round to round: {unsteady}",) if unsteady else (),
+        beside=_beside(runs, book),
     )
+
+
+def _beside(runs: _Runs, book: _Book) -> Net | None:
+    """The drafter against the other one, where both have run."""
+    side, other = runs.beside, runs.setup.beside
+    if side is None or other is None or side not in book.passes or book.main_case is None:
+        return None
+    queries = book.main_case.queries
+    order = (tuple(book.order[side]), tuple(book.order[MAIN]))
+    timed = Timed(tuple(q.name for q in queries), book.passes[side], book.passes[MAIN], order)
+    return net(runs.setup.options.drafter.name, Path(other.path).name, [q.set for q in queries], timed)
 
 
 def _stint(runs: _Runs, book: _Book, stint: Stint) -> None:
     """One engine start with all its rounds, and the complementing runs where their time has come."""
     n_max = runs.sides[stint.side]
-    with start(runs.setup.engine, runs.setup.launch(n_max, max(runs.context, runs.long_context or 0))) as session:
+    beside = stint.side == runs.beside
+    launch = runs.setup.launch(n_max, max(runs.context, runs.long_context or 0), beside=beside)
+    with start(runs.setup.engine, launch) as session:
         requests.warm_up(session)
         for number in stint.rounds:
-            name = f"with the drafter, n-max {n_max}" if n_max else "without the drafter"
+            name = f"with {'the other' if beside else 'the'} drafter, n-max {n_max}" if n_max else "without the drafter"
             turn = f"round {number + 1} of {runs.setup.rounds}, " if runs.setup.rounds > 1 else ""
             runs.progress(turn + name, False)
             _pass(runs, book, session, stint.side)
@@ -201,6 +223,8 @@ def _pass(runs: _Runs, book: _Book, session: Session, side: int) -> None:
             traces = tuple(a.trace for a in requests.replay(session, case.queries, runs.progress))
             book.unsteady |= _changed(book.main.prompts, traces)
         book.add(MAIN, traces)
+    elif side == runs.beside:
+        book.add(side, [a.trace for a in requests.replay(session, case.queries, runs.progress)])
     else:
         _sweep_pass(runs, book, session, side, case)
 

@@ -92,6 +92,7 @@ def _result(setup: Setup, outcome: Outcome, retries: tuple[str, ...], seconds: f
         gain=outcome.gain,
         speed=outcome.speed,
         stopped_early=outcome.stopped_early,
+        beside=outcome.beside,
     )
 
 

@@ -16,11 +16,12 @@ from dflash_convert.notes import Note
 from dflash_convert.pairing import check, open_pair, refusal
 from dflash_convert.validation import pair, prompts, reference
 from dflash_convert.validation.options import Options, n_max_values
+from dflash_convert.validation.result import FileFacts
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What :func:`prepare` decided. ``rounds`` of the timed runs, at least one."""
+    """What :func:`prepare` decided. ``rounds`` of the timed runs, at least one; ``beside`` another drafter in them."""
 
     options: Options
     pair: pair.Pair
@@ -31,16 +32,20 @@ class Setup:
     stored: reference.Reference | None
     notes: tuple[Note, ...]
     started_at: str
+    beside: FileFacts | None = None
 
     @property
     def chats(self) -> bool:
         """Whether some prompts are chats and the target has a template for them."""
         return self.pair.has_template and any(item.prompt is None for item in self.items)
 
-    def launch(self, n_max: int, context: int) -> Launch:
-        """The engine for one draft length; 0 is without the drafter."""
-        options = self.options
-        return _launch(options, self.pair, options.drafter if n_max else None, n_max, context)
+    def launch(self, n_max: int, context: int, *, beside: bool = False) -> Launch:
+        """The engine for one draft length; 0 is without the drafter, ``beside`` with the other one."""
+        options, facts = self.options, self.pair.drafter
+        drafter = options.beside if beside else options.drafter
+        if beside and self.beside is not None:
+            facts = self.beside
+        return _launch(options, facts, drafter if n_max else None, n_max, context)
 
 
 def prepare(options: Options) -> Setup:
@@ -50,13 +55,13 @@ def prepare(options: Options) -> Setup:
     """
     rounds = _rounds(options)
     files = pair.read_pair(options.drafter, options.target)
-    told = _check(options)
+    told = _check(options, options.drafter)
     stored = reference.load(options.reference) if options.reference else None
     if stored:
         options = stored.apply(options)
         rounds = _rounds(options)
     files = _with_hashes(files, target=bool(options.reference or options.hashes))
-    engine = find.choose(options.llama_server, _launch(options, files, None, 0, options.context))
+    engine = find.choose(options.llama_server, _launch(options, files.drafter, None, 0, options.context))
     find.require(engine, str(files.drafter.spec_type))
     if stored:
         items = stored.items()
@@ -65,20 +70,21 @@ def prepare(options: Options) -> Setup:
     else:
         items = prompts.bundled(options.sets, options.n_predict)
     n_max, notes = n_max_values(options.n_max, files.n_max_cap, options.quick)
-    notes += told
+    beside, more = _beside(options, n_max[0])
+    notes += [*told, *more]
     quantized = external.quantizes_draft_cache(options.extra_args)
     if quantized:
         text = f"{quantized}: a quantized drafter cache has been seen to destroy acceptance; f16 is the default"
         notes.append(Note("warning", text))
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     options = replace(options, thresholds=replace(options.thresholds, recorded_at=now))
-    return Setup(options, files, engine, items, n_max, rounds, stored, tuple(notes), now)
+    return Setup(options, files, engine, items, n_max, rounds, stored, tuple(notes), now, beside)
 
 
-def _check(options: Options) -> list[Note]:
+def _check(options: Options, drafter: Path) -> list[Note]:
     """What the headers say of the pair; PairingError for what `check` refuses, unless it was forced."""
-    findings = check(*open_pair(options.drafter, options.target))
-    refused = None if options.force_pair else refusal(findings, options.drafter.name, options.target.name)
+    findings = check(*open_pair(drafter, options.target))
+    refused = None if options.force_pair else refusal(findings, drafter.name, options.target.name)
     if refused is not None:
         refused.tip = f"{refused.tip}; --force-pair runs the pair anyway"
         raise refused
@@ -98,11 +104,25 @@ def _rounds(options: Options) -> int:
     return options.rounds
 
 
-def _launch(options: Options, files: pair.Pair, drafter: Path | None, n_max: int, context: int) -> Launch:
+def _beside(options: Options, n_max: int) -> tuple[FileFacts | None, list[Note]]:
+    """The other drafter, which must draft as many tokens at a time."""
+    if options.beside is None:
+        return None, []
+    other = pair.read_pair(options.beside, options.target)
+    notes = _check(options, options.beside)
+    if other.n_max_cap is not None and n_max > other.n_max_cap:
+        raise UsageError(
+            f"--beside {options.beside.name} drafts at most {other.n_max_cap} tokens, not {n_max}",
+            tip=f"--n-max {other.n_max_cap} runs both alike",
+        )
+    return _with_hashes(other, target=False).drafter, notes
+
+
+def _launch(options: Options, files: FileFacts, drafter: Path | None, n_max: int, context: int) -> Launch:
     return Launch(
         target=options.target,
         drafter=drafter,
-        spec_type=str(files.drafter.spec_type),
+        spec_type=str(files.spec_type),
         n_max=n_max,
         ctx_size=context,
         threads=options.threads,

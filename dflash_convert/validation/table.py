@@ -44,7 +44,7 @@ def verdict_line(result: ValidationResult) -> str:
 
 
 def gain_lines(result: ValidationResult) -> list[str]:
-    """The second verdict, why, and what to try; nothing when the engine failed."""
+    """The second verdict, why, what to try, and the net of two drafters; nothing when the engine failed."""
     if result.speed is None:
         return []
     lines = [f"gain here: {gain.describe(result.gain, result.speed)}"]
@@ -52,7 +52,7 @@ def gain_lines(result: ValidationResult) -> list[str]:
         lines.append(f"  why: {result.speed.reason}")
     if result.speed.advice:
         lines.append(f"  try: {result.speed.advice}")
-    return lines
+    return [*lines, *(result.beside.lines if result.beside else ())]
 
 
 def prompt_table(result: ValidationResult) -> str:

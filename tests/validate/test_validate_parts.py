@@ -134,6 +134,7 @@ class TestPrompts:
             ("[]", "exactly one of"),
             ('{"prompt": "a", "turns": ["b"]}', "exactly one of"),
             ('{"prompt": 3}', "prompt must be text"),
+            ('{"prompt": "a", "set": 1}', "set must be text"),
             ('{"prompt": "a", "n_predict": 0}', "n_predict must be a whole number"),
             ('{"prompt": "a", "n_predict": true}', "n_predict must be a whole number"),
             ('{"messages": ["a"]}', "messages must be"),
