@@ -27,6 +27,7 @@ from dflash_convert.pairing.targets import target_directory
 from dflash_convert.pairing.tensors import check_tensors
 from dflash_convert.pairing.view import SPECIAL
 from dflash_convert.plan import TypeOptions, notes_of, plan_file, resolve_outtype
+from dflash_convert.quantize import FLOATS, plan_quantize
 from dflash_convert.target import Target
 from dflash_convert.text import shorten
 from dflash_convert.vocab.copied import vocabulary_of
@@ -56,6 +57,7 @@ DRAFT_KEYS = {
 PROVENANCE = ("general.name", "general.author", "general.organization", "general.license", "general.repo_url")
 PROVENANCE_PREFIXES = ("dflash_convert.", "general.source.", "general.base_model.")
 TEXT_LIMIT = 200
+ENCODINGS = ("BF16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0")  # the usual ones, the largest first
 
 
 @dataclass(frozen=True)
@@ -286,6 +288,25 @@ def _planned_model(description: Description, values: Mapping[str, Any], outtype:
     plan = plan_file(description, kind, [], [], [], TypeOptions())
     rows = [(tensor.shape, tensor_type) for tensor, tensor_type in plan.tensors]
     return model_from_keys(values, rows, vocab=description.vocab_size)
+
+
+def encodings(path: Path, target: Target | None, overrides: Overrides | None = None) -> dict[str, Model]:
+    """The drafter at ``path`` as the memory plan sees it, by the encodings that can be made of it; of a quantized GGUF
+    its own alone."""
+    if path.is_dir():
+        own = [kind for kind in ENCODINGS if any(path.glob("*.safetensors*")) or kind in TensorType.__members__]
+        models = {kind: inspect(path, target, kind, overrides).model for kind in own}
+        return {kind: model for kind, model in models.items() if model is not None}
+    gguf = open_gguf(path)
+    values = {name: kv.value for name, kv in gguf.keys.items()}
+    number = values.get("general.file_type")
+    name = llama.file_type_name(number if isinstance(number, int) else None) or "as it is"
+    found = {name: [(info.shape, info.type) for info in gguf.tensors.values()]}
+    if all(info.type in FLOATS for info in gguf.tensors.values() if len(info.shape) > 1):
+        for kind in ENCODINGS:
+            plan = plan_quantize(gguf, kind, TypeOptions(), allow_requantize=True)
+            found.setdefault(kind, [(tensor.shape, typed) for tensor, typed in plan.tensors])
+    return {kind: model_from_keys(values, rows, source=path.name) for kind, rows in found.items()}
 
 
 def _vocabulary(target: Target, size: int, notes: list[Note], *, eagle3: bool = False) -> Vocabulary | None:

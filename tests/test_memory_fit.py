@@ -8,9 +8,9 @@ import pytest
 from test_memory import DRAFTER, TARGET
 
 from dflash_convert.errors import UsageError
-from dflash_convert.memory.fit import largest_context, needed, parse_size
+from dflash_convert.memory.fit import fits, largest_context, needed, parse_size
 from dflash_convert.memory.models import drafter_from_config, target_from_config
-from dflash_convert.memory.plan import Request, plan_memory
+from dflash_convert.memory.plan import CacheLayer, Request, plan_memory
 
 MAIN, DRAFT = target_from_config(TARGET), drafter_from_config(DRAFTER, "q4_0")
 
@@ -51,3 +51,37 @@ def test_the_whole_plan_is_what_is_needed() -> None:
     assert plan.target is not None
     assert needed(DRAFT, MAIN, request) == plan.drafter.total + plan.target.total
     assert 0 < needed(None, MAIN, request) < plan.target.total
+
+
+@pytest.mark.parametrize("parallel", [None, 2])
+def test_every_cell_of_the_table_is_the_largest_that_fits(parallel: int | None) -> None:
+    request, budget = Request(parallel=parallel, n_max=7), 5 << 30
+    drafters = {kind: drafter_from_config(DRAFTER, kind) for kind in ("BF16", "Q8_0", "Q4_0")}
+    main = replace(MAIN, context_length=1 << 24)  # longer than what fits, so that memory decides
+    rows = fits(drafters, main, request, budget)
+    assert [each.drafter for each in rows] == [None, *drafters]
+    step = 256 * (parallel or 1)
+    for row in rows:
+        model = drafters[row.drafter] if row.drafter else None
+        for kind, most in row.contexts.items():
+            asked = replace(request, cache_k=kind, cache_v=kind)
+            assert most is not None
+            assert most == 0 or needed(model, main, replace(asked, ctx_size=most)) <= budget
+            assert needed(model, main, replace(asked, ctx_size=most + step)) > budget
+    for kind in rows[0].contexts:
+        alone, *with_drafter = (row.contexts[kind] or 0 for row in rows)
+        assert alone >= max(with_drafter)
+        assert with_drafter == sorted(with_drafter), "a smaller drafter leaves more room"
+    assert (rows[0].contexts["q4_0"] or 0) > (rows[0].contexts["f16"] or 0)
+
+
+def test_a_cache_whose_rows_do_not_fill_blocks_has_no_context() -> None:
+    odd = replace(MAIN, layers=(CacheLayer(48, 48),), window=0)
+    (row,) = fits({}, odd, Request(), 1 << 32)
+    assert row.contexts["q8_0"] is None
+    assert row.contexts["f16"]
+
+
+def test_a_request_that_cannot_be_is_told_and_no_empty_table() -> None:
+    with pytest.raises(UsageError, match="0 parallel slots"):
+        fits({}, MAIN, Request(parallel=0), 1 << 32)

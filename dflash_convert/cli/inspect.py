@@ -17,7 +17,7 @@ from dflash_convert.text import columns, one_line
 if TYPE_CHECKING:
     from dflash_convert.drafter import Overrides
     from dflash_convert.inspect_file import Inspection
-    from dflash_convert.memory.plan import MemoryPlan
+    from dflash_convert.memory.plan import MemoryPlan, Model, Request
     from dflash_convert.target import Target
 
 MEMORY_ROWS = (
@@ -37,6 +37,7 @@ class InspectGiven(Given):
     path: Path
     target: str | None
     memory: bool
+    fit: str | None
     ctx_size: int
     parallel: str
     cache_type_k: str
@@ -49,6 +50,7 @@ class InspectGiven(Given):
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--target-model-dir", "target", metavar="TARGET", help="The target: a directory, a GGUF or a Hub id.")
 @click.option("--memory", is_flag=True, help="Add the memory plan of the pair.")
+@click.option("--fit", metavar="12GiB", help="With --memory: the largest context that fits.")
 @click.option("-c", "--ctx-size", type=int, default=0, metavar="N", help="Context in tokens; 0: as trained.")
 @click.option("-np", "--parallel", default="auto", metavar="auto|N", help="Slots of the server.")
 @click.option("-ctk", "--cache-type-k", default="f16", metavar="TYPE", help="Type of the target's cached keys.")
@@ -61,13 +63,17 @@ class InspectGiven(Given):
 def command(given: InspectGiven) -> None:
     """Describe a GGUF, a drafter directory or a target directory.
 
-    --memory adds what the pair needs: exact weights and caches, estimated compute buffers, in MiB.
+    --memory adds what the pair needs: exact weights and caches, estimated compute buffers, in MiB. --fit finds the
+    largest context for each encoding of the drafter and each type of the target's cache, and without a drafter.
     """
     hub.existing(given.path)
     from dflash_convert.inspect_file import inspect
 
     target = _target(given)
     found = inspect(given.path, target, given.outtype, given.overrides)
+    if given.fit is not None:
+        _show_fit(found, target, given)
+        return
     plan = _memory(found, target, given) if given.memory else None
     if given.as_json:
         document = found.json() | ({"memory": plan.json()} if plan else {})
@@ -91,7 +97,14 @@ def _target(given: InspectGiven) -> Target | None:
 
 def _memory(found: Inspection, target: Target | None, given: InspectGiven) -> MemoryPlan:
     from dflash_convert.inspect_file import target_model
-    from dflash_convert.memory.plan import Request, plan_memory
+    from dflash_convert.memory.plan import plan_memory
+
+    drafter, request = _planned(found, given)
+    return plan_memory(drafter, target_model(target) if target else None, request)
+
+
+def _planned(found: Inspection, given: InspectGiven) -> tuple[Model, Request]:
+    from dflash_convert.memory.plan import Request
 
     if not found.is_drafter or found.model is None:
         raise UsageError(
@@ -105,7 +118,39 @@ def _memory(found: Inspection, target: Target | None, given: InspectGiven) -> Me
         cache_v=given.cache_type_v,
         n_max=found.max_drafts,
     )
-    return plan_memory(found.model, target_model(target) if target else None, request)
+    return found.model, request
+
+
+def _show_fit(found: Inspection, target: Target | None, given: InspectGiven) -> None:
+    from dflash_convert.inspect_file import encodings, target_model
+    from dflash_convert.memory.fit import fits, fits_json, parse_size
+
+    size = parse_size(given.fit or "", "--fit")
+    _, request = _planned(found, given)
+    if not given.memory or given.ctx_size or (given.cache_type_k, given.cache_type_v) != ("f16", "f16"):
+        tip = "dflash-convert inspect DRAFTER --target-model-dir TARGET.gguf --memory --fit 12GiB"
+        raise UsageError("--fit goes with --memory and finds the context for every cache type", tip=tip)
+    main = target_model(target) if target else None
+    if main is None or main.weights is None:
+        raise UsageError("--fit counts the target's weights", tip="give its GGUF with --target-model-dir TARGET.gguf")
+    rows = fits(encodings(given.path, target, given.overrides), main, request, size)
+    if given.as_json:
+        emit(found.json() | {"fit": fits_json(rows, size, request)}, str)
+        return
+    _show(found.data | {"kind": found.kind})
+    click.echo(f"largest context in {given.fit}, {request.slots} slots, by the type of the target's cache")
+    lines = [["cache", *(each.drafter or "no drafter" for each in rows)]]
+    lines += [[kind, *(_cells(each.contexts[kind]) for each in rows)] for kind in rows[0].contexts]
+    click.echo("\n".join(f"  {line}" for line in columns(lines, "<>")))
+    if main.context_length:
+        given.say(f"  at most {main.context_length} tokens a slot, as the target was trained; compute is an estimate")
+
+
+def _cells(context: int | None) -> str:
+    """Seven characters at most: what is cut off would fit as well."""
+    if context is None:
+        return "-"
+    return str(context) if context < 1_000_000 else f"{context // 1024}k"
 
 
 def _parallel(text: str) -> int | None:

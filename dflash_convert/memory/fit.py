@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from dflash_convert.errors import UsageError
-from dflash_convert.memory.plan import CELL_PAD, MAX_CONTEXT, Model, Request, plan_memory
+from dflash_convert.memory.plan import CACHE_TYPES, CELL_PAD, MAX_CONTEXT, Model, Request, mib, plan_memory
 
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 NO_DRAFTER = Model((), window=0, hidden=0, feed_forward=0, vocab=0, context_length=0, weights=0)
@@ -42,3 +44,36 @@ def largest_context(drafter: Model | None, target: Model, request: Request, budg
         else:
             high = middle - 1
     return low * step
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The largest context by cache type of the target (lower case), with the drafter encoded as ``drafter`` (None:
+    without one). None for a type whose blocks the cache's rows do not fill."""
+
+    drafter: str | None
+    contexts: dict[str, int | None]
+
+
+def fits(drafters: Mapping[str, Model], target: Model, request: Request, budget: int) -> tuple[Fit, ...]:
+    """Without a drafter, then with each of ``drafters`` (by encoding); keys and values of the target's cache share a
+    type, the drafter's cache stays as ``request`` says. UsageError for a request that cannot be carried out."""
+    needed(None, target, replace(request, ctx_size=CELL_PAD))  # what is wrong with the request is no matter of types
+    models: list[tuple[str | None, Model | None]] = [(None, None), *drafters.items()]
+    return tuple(
+        Fit(name, {kind.lower(): _fit(model, target, request, kind, budget) for kind in CACHE_TYPES})
+        for name, model in models
+    )
+
+
+def _fit(drafter: Model | None, target: Model, request: Request, kind: str, budget: int) -> int | None:
+    try:
+        return largest_context(drafter, target, replace(request, cache_k=kind, cache_v=kind), budget)
+    except UsageError:  # the rows of this cache do not fill the type's blocks
+        return None
+
+
+def fits_json(found: tuple[Fit, ...], budget: int, request: Request) -> dict[str, Any]:
+    """What ``inspect --fit --json`` prints under ``fit``."""
+    rows = [{"drafter": each.drafter, "contexts": each.contexts} for each in found]
+    return {"budget_mib": mib(budget), "parallel": request.slots, "unified": request.parallel is None, "rows": rows}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dflash_convert.errors import UsageError
-from dflash_convert.inspect_file import inspect
+from dflash_convert.inspect_file import ENCODINGS, inspect
 from dflash_convert.target import Target
 
 
@@ -97,6 +97,22 @@ def test_memory_of_the_pair(fixtures: Path, drafter_gguf: Path) -> None:
     assert as_directory["drafter"] == memory["drafter"]
 
 
+def test_fit_turns_the_plan_round(fixtures: Path, drafter_gguf: Path) -> None:
+    pair = fixtures / "tiny-js"
+    with_target = ("--target-model-dir", pair / "target-bf16.gguf", "--memory")
+    fit = document(drafter_gguf, *with_target, "--fit", "24MiB")["fit"]
+    assert (fit["budget_mib"], [row["drafter"] for row in fit["rows"]]) == (24.0, [None, "Q8_0"])
+    most = fit["rows"][1]["contexts"]["f16"]
+    fitting, above = (document(drafter_gguf, *with_target, "-c", str(most + more))["memory"] for more in (0, 256))
+    assert fitting["total_mib"] <= 24 < above["total_mib"]
+    shown = run(pair / "drafter", *with_target, "--fit", "24MiB")
+    assert shown.returncode == 0, shown.stderr
+    table = shown.stdout[shown.stdout.index("largest context") :].splitlines()
+    assert max(map(len, table)) <= 80
+    assert table[1].split() == ["cache", "no", "drafter", *ENCODINGS]
+    assert int(table[3].split()[3]) == most
+
+
 def test_the_published_table_from_config_files_alone(tmp_path: Path) -> None:
     """Gemma-4-12B-it with its drafter at q4_0, context 163840: weights 390.42, KV 640.00, window KV 136.00 MiB."""
     drafter = {
@@ -130,6 +146,10 @@ def test_the_published_table_from_config_files_alone(tmp_path: Path) -> None:
         (("--memory", "-np", "some"), 2, "expected auto or a number of slots"),
         (("--memory", "-np", "0"), 2, "0 parallel slots are impossible"),
         (("--memory", "-ctk", "q3_k"), 2, "not a cache type"),
+        (("--memory", "--fit", "24MiB"), 2, "--fit counts the target's weights"),
+        (("--memory", "--fit", "lots"), 2, "not an amount of memory"),
+        (("--fit", "24MiB"), 2, "--fit goes with --memory"),
+        (("--memory", "--fit", "24MiB", "-c", "512"), 2, "finds the context"),
     ],
 )
 def test_impossible_requests_are_refused_kindly(
