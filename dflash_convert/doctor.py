@@ -14,7 +14,7 @@ from typing import Literal
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from dflash_convert import __version__
+from dflash_convert import __version__, system
 from dflash_convert.engine.find import find_engines, install_tip
 from dflash_convert.errors import DflashError
 from dflash_convert.installed import PACKAGE, install_command
@@ -67,11 +67,10 @@ def diagnose(
 
 
 def _program() -> list[Finding]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return [
         Finding("program", PACKAGE, __version__),
         Finding("program", "python", platform.python_version()),
-        Finding("program", "system", f"{platform.system()} {platform.machine()}, {cores} cores"),
+        Finding("program", "system", f"{platform.system()} {platform.machine()}, {system.cores()} cores"),
     ]
 
 

@@ -153,3 +153,16 @@ def flock(fd: int) -> None:
         import fcntl  # Linux and macOS alone have it
 
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def cores() -> int | None:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def load() -> float | None:
+    """Busy cores of the whole machine, an average over the last minute; None where the system keeps none."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except (AttributeError, OSError):
+        return None

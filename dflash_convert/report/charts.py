@@ -1,8 +1,13 @@
-"""Charts as inline SVG: no script, colours from the page's own variables, a text alternative in each."""
+"""Charts as inline SVG: no script, colours from the page's own variables, a text alternative in each.
+
+Kept here rather than taken from a library: those for Python draw with scripts, or into styles of their own that neither
+follow the page's light and dark nor its strict policy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dflash_convert.report.markup import tag, text, void
@@ -11,9 +16,10 @@ from dflash_convert.text import shorten
 WIDTH = 380
 BAR, GAP = 15, 7
 MAX_BARS = 60
-LABEL = 22  # characters of a label
+LABEL = 26  # characters of a label
 LEGEND = 48  # characters of a series' name
 SERIES = 8  # colours of the style sheet
+TICKS = 4
 
 
 class Bar(NamedTuple):
@@ -25,63 +31,79 @@ class Bar(NamedTuple):
     series: int = 0
 
 
-def bars(title: str, items: Sequence[Bar], top: float | None = None, series: Sequence[str] = ()) -> str:
-    """Horizontal bars, ``top`` the value of a full-length one; a legend when there are several series."""
+class Scale(NamedTuple):
+    """What a chart's values are: ``title``, where the axis ends (None: at the largest value), how a tick is written,
+    and the value of a dashed line with its words."""
+
+    title: str = ""
+    top: float | None = None
+    tick: Callable[[float], str] = "{:,.3g}".format
+    line: tuple[float, str] | None = None
+
+
+SHARE = Scale(top=1.0, tick=lambda value: f"{100 * value:.0f} %")
+
+
+def bars(title: str, items: Sequence[Bar], axis: Scale = Scale(), series: Sequence[str] = ()) -> str:  # noqa: B008
+    """Horizontal bars above their axis; a legend when there are several series."""
     items = items[:MAX_BARS]
     if not items:
         return ""
-    highest = top or max(item.value for item in items) or 1.0
-    label = min(150, 12 + 6 * max(len(shorten(item.label, LABEL)) for item in items))
-    room = WIDTH - label - 62
+    highest = _top(axis, [item.value for item in items])
+    left = min(170, 12 + 6 * max(len(shorten(item.label, LABEL)) for item in items))
+    room = WIDTH - left - 62
     y, parts = 4, []
     for before, item in zip((None, *items[:-1]), items, strict=True):
-        y += 0 if before is None else GAP if before.label != item.label else 2
+        same = before is not None and before.label == item.label and before.series != item.series
+        y += 0 if before is None else 2 if same else GAP
         length = max(1.0, room * min(max(item.value, 0.0) / highest, 1.0))
-        repeated = before is not None and before.label == item.label
-        if not repeated:
-            parts.append(
-                tag("text", text(shorten(item.label, LABEL)), x=label - 6, y=y + 11, class_="label", text_anchor="end")
-            )
-        parts.append(void("rect", x=label, y=y, width=round(length, 1), height=BAR, rx=2, class_=f"s{item.series}"))
-        parts.append(tag("text", text(item.shown), x=round(label + length + 5, 1), y=y + 11, class_="value"))
+        if not same:
+            parts.append(_text(shorten(item.label, LABEL), left - 6, y + 11, "label", "end"))
+        parts.append(void("rect", x=left, y=y, width=round(length, 1), height=BAR, rx=2, class_=f"s{item.series}"))
+        parts.append(_text(item.shown, round(left + length + 5, 1), y + 11, "value"))
         y += BAR
-    key, y = legend(series, y + 10)
+    grid, ticks = _grid(axis, highest, left, room, y + 5)
+    end, y = _axis_title(axis, WIDTH / 2, y + 17)
+    key, y = legend(series, y + 6)
     values = "; ".join(f"{item.label}{_series(series, item)}: {item.shown}" for item in items)
-    return figure(title, values, y, "".join(parts) + key)
+    return figure(title, values, y, grid + "".join(parts) + ticks + end + key, dashed(axis.line))
 
 
-def columns(title: str, items: Sequence[Bar], top: float = 1.0) -> str:
-    """Vertical bars with their values above, for a sequence such as the positions of a block."""
-    items = items[:MAX_BARS]
-    if not items:
-        return ""
-    height, base = 120, 140
-    step = (WIDTH - 16) / len(items)
-    width = min(34.0, step * 0.72)
-    parts = [void("line", x1=8, y1=base, x2=WIDTH - 8, y2=base, class_="axis")]
-    dense = step < 30
-    for index, item in enumerate(items):
-        middle = round(8 + step * (index + 0.5), 1)
-        tall = round(max(1.0, height * min(max(item.value, 0.0) / top, 1.0)), 1)
-        parts.append(
-            void(
-                "rect",
-                x=round(middle - width / 2, 1),
-                y=base - tall,
-                width=round(width, 1),
-                height=tall,
-                rx=2,
-                class_="s0",
-            )
-        )
-        if not dense or index % 2 == 0:
-            parts.append(tag("text", text(item.label), x=middle, y=base + 14, class_="label", text_anchor="middle"))
-        if not dense:
-            parts.append(
-                tag("text", text(item.shown), x=middle, y=base - tall - 4, class_="value", text_anchor="middle")
-            )
-    values = "; ".join(f"{item.label}: {item.shown}" for item in items)
-    return figure(title, values, base + 22, "".join(parts))
+def _grid(axis: Scale, highest: float, left: float, room: float, bottom: int) -> tuple[str, str]:
+    """Lines below the bars; their numbers and the dashed line above them."""
+    lines, above = [], []
+    for value in _ticks(highest):
+        x = round(left + room * value / highest, 1)
+        lines.append(void("line", x1=x, y1=0, x2=x, y2=bottom, class_="axis"))
+        above.append(_text(axis.tick(value), x, bottom + 11, "label", "middle"))
+    if axis.line and axis.line[0] <= highest:
+        x = round(left + room * axis.line[0] / highest, 1)
+        above.append(void("line", x1=x, y1=0, x2=x, y2=bottom, class_="average"))
+    return "".join(lines), "".join(above)
+
+
+def _ticks(highest: float) -> list[float]:
+    """0 and round numbers up to ``highest``."""
+    step = round_step(highest / TICKS)
+    return [step * i for i in range(int(highest / step * 1.001) + 1)]
+
+
+def round_step(rough: float) -> float:
+    """The next of 1, 2, 2.5 and 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
+
+
+def _top(axis: Scale, values: Sequence[float]) -> float:
+    return axis.top or max(*values, axis.line[0] if axis.line else 0.0, 0.0) or 1.0
+
+
+def _text(words: str, x: float, y: float, kind: str, anchor: str | None = None) -> str:
+    return tag("text", text(words), x=x, y=y, class_=kind, text_anchor=anchor)
+
+
+def _axis_title(axis: Scale, x: float, y: int) -> tuple[str, int]:
+    return (_text(axis.title, x, y + 14, "label", "middle"), y + 20) if axis.title else ("", y + 2)
 
 
 def legend(series: Sequence[str], y: int) -> tuple[str, int]:
@@ -106,8 +128,14 @@ def _series(series: Sequence[str], item: Bar) -> str:
     return f" ({series[item.series]})" if len(series) > 1 else ""
 
 
-def figure(title: str, values: str, height: int, content: str) -> str:
-    """An SVG of WIDTH x ``height`` with ``values`` as its text alternative, and its caption."""
+def figure(title: str, values: str, height: int, content: str, note: str = "") -> str:
+    """An SVG of WIDTH x ``height`` with ``values`` as its text alternative, below its title and a soft ``note``."""
     inner = tag("title", text(title)) + tag("desc", text(values)) + content
     chart = tag("svg", inner, viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=f"{title}. {values}")
-    return tag("figure", chart + tag("figcaption", text(title)))
+    more = tag("span", text(f"({note})"), class_="soft") if note else ""
+    return tag("figure", tag("figcaption", f"{text(title)} {more}".strip()) + chart)
+
+
+def dashed(line: tuple[float, str] | None) -> str:
+    """What a dashed line is, for a figure's note: there it cannot cover anything."""
+    return f"dashed: {line[1]}" if line else ""

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.errors import DflashError
+from dflash_convert.memory.fit import largest_context
 from dflash_convert.memory.models import model_from_keys
-from dflash_convert.memory.plan import Request, plan_memory
+from dflash_convert.memory.plan import MIB, Request, plan_memory
 
 if TYPE_CHECKING:
     from dflash_convert.memory.plan import MemoryPlan
     from dflash_convert.pairing import Finding
     from dflash_convert.validation.result import ValidationResult
+
+
+FREE = re.compile(r"(.*\S) ?\(\d+ MiB, (\d+) MiB free\)")
 
 
 @dataclass(frozen=True)
@@ -28,11 +34,22 @@ class TypeRow:
 
 
 @dataclass(frozen=True)
+class Room:
+    """A device's free memory before the run; ``context`` is the longest that fits, 0 when the pair does not fit, None
+    when that is not known."""
+
+    device: str
+    free_mib: int
+    context: int | None = None
+
+
+@dataclass(frozen=True)
 class Extras:
     """Each part may be missing; the report leaves its section out then."""
 
     types: tuple[TypeRow, ...] = ()
     memory: MemoryPlan | None = None
+    room: Room | None = None
     findings: tuple[Finding, ...] | None = None
 
 
@@ -42,7 +59,7 @@ def gather(result: ValidationResult) -> Extras:
 
     try:
         findings = check(*open_pair(Path(result.drafter.path), Path(result.target.path)))
-        return Extras(type_rows(Path(result.drafter.path)), _memory(result), tuple(findings))
+        return Extras(type_rows(Path(result.drafter.path)), *_memory(result), tuple(findings))
     except DflashError:
         return Extras()
 
@@ -56,11 +73,22 @@ def type_rows(path: Path) -> tuple[TypeRow, ...]:
     return tuple(sorted(rows.values(), key=lambda row: -row.nbytes))
 
 
-def _memory(result: ValidationResult) -> MemoryPlan:
+def _memory(result: ValidationResult) -> tuple[MemoryPlan, Room | None]:
     models = []
     for side in (result.drafter, result.target):
         gguf = open_gguf(side.path)
         tensors = [(info.shape, info.type) for info in gguf.tensors.values()]
         models.append(model_from_keys({name: kv.value for name, kv in gguf.keys.items()}, tensors))
+    drafter, target = models
     request = Request(ctx_size=result.settings.context, n_max=max(1, result.settings.n_max))
-    return plan_memory(models[0], models[1], request)
+    plan, room = plan_memory(drafter, target, request), free_memory(result.engine.devices)
+    if room is not None and target.weights is not None:
+        room = replace(room, context=largest_context(drafter, target, request, room.free_mib * MIB))
+    return plan, room
+
+
+def free_memory(devices: Sequence[str]) -> Room | None:
+    """Of the first device that is no processor, else of the processor, as the engine lists them:
+    ``CUDA0: NAME (81000 MiB, 80000 MiB free)``."""
+    found = [Room(m[1], int(m[2])) for device in devices if (m := FREE.fullmatch(device))]
+    return min(found, key=lambda room: room.device.startswith("CPU"), default=None)

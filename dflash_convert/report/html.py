@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 from dflash_convert import __version__
-from dflash_convert.report import sections
+from dflash_convert.report import sections, summary
 from dflash_convert.report.extras import Extras, gather
 from dflash_convert.report.markup import tag, text, void
 from dflash_convert.report.style import STYLE
@@ -23,15 +23,15 @@ def render(result: ValidationResult, extras: Extras | None = None) -> str:
     """
     more = gather(result) if extras is None else extras
     body = [
-        sections.header(result),
-        sections.identity(result),
-        sections.checks(more),
+        summary.header(result),
         sections.acceptance(result),
         sections.speed(result),
         sections.sweep(result),
-        sections.tensors(more),
         sections.memory(more),
+        sections.checks(more),
         sections.thresholds(result),
+        sections.identity(result, more),
+        sections.glossary(),
     ]
     words = result.verdict if result.speed is None else f"{result.verdict}, {result.gain}"
     return document(f"{words}: {PurePath(result.drafter.path).name}", body)

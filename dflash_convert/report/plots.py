@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dflash_convert.report.charts import WIDTH, figure, legend
+from dflash_convert.report.charts import WIDTH, dashed, figure, legend, round_step
 from dflash_convert.report.markup import tag, text, void
 
 LEFT, RIGHT, TOP, BOTTOM = 44, WIDTH - 20, 10, 200  # of the plotted area
@@ -45,7 +45,7 @@ class Axis:
     def __init__(self, values: Sequence[float], ends: tuple[float, float], zero: bool) -> None:
         low, high = (0.0 if zero else min(values)), max(values)
         room = (high - low) or abs(high) or 1.0
-        self.step = _round_step(room * (1.0 if zero else 1.3) / TICKS)
+        self.step = round_step(room * (1.0 if zero else 1.3) / TICKS)
         self.low = math.floor((low - (0 if zero else room * 0.1)) / self.step) * self.step
         self.low = max(self.low, 0.0)
         self.high = max(math.ceil((high + (0 if zero else room * 0.1)) / self.step) * self.step, self.low + self.step)
@@ -60,12 +60,6 @@ class Axis:
     def ticks(self) -> list[float]:
         count = round((self.high - self.low) / self.step)
         return [self.low + self.step * i for i in range(count + 1)]
-
-
-def _round_step(rough: float) -> float:
-    """The next of 1, 2 and 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(rough))
-    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
 
 
 def scatter(title: str, points: Sequence[Point], x_name: str, y_name: str) -> str:
@@ -101,8 +95,18 @@ def _beside(label: str, x: float, y: float, taken: list[tuple[float, float, floa
     return tag("text", text(label), x=round(at, 1), y=round(height, 1), text_anchor=anchor)
 
 
-def curves(title: str, found: Sequence[Curve], x_name: str, y_name: str, *, percent: bool = False) -> str:
-    """Curves over whole numbers, with a legend; ``percent``: shares from 0 to 1."""
+def curves(
+    title: str,
+    found: Sequence[Curve],
+    x_name: str,
+    y_name: str,
+    *,
+    percent: bool = False,
+    line: tuple[float, str] | None = None,
+    labels: Sequence[str] = (),
+) -> str:
+    """Curves over whole numbers, with a legend; ``percent``: shares from 0 to 1; ``line`` a dashed one at this value,
+    and what it is; ``labels`` stand for the numbers 1, 2 …"""
     found = [each for each in found if each.values]
     if not found:
         return ""
@@ -112,32 +116,38 @@ def curves(title: str, found: Sequence[Curve], x_name: str, y_name: str, *, perc
     across.low, across.high, across.step = first, max(last, first + 1), max(1, -(-(last - first) // 8))
     values = [v for each in found for v in (*each.values, *(y for _, y in each.points))]
     up = Axis([1.0] if percent else values, (BOTTOM, TOP), zero=True)
-    parts = [_grid(across, up, x_name, y_name, percent)]
+    parts = [_grid(across, up, x_name, y_name, percent, labels)]
+    if line:
+        parts.append(void("line", x1=LEFT, y1=up.at(line[0]), x2=RIGHT, y2=up.at(line[0]), class_="average"))
     names = [""] * (1 + max(each.series for each in found))
     said = []
     for each in found:
         places = [(across.at(each.first + i), up.at(v)) for i, v in enumerate(each.values)]
-        line = " ".join(f"{x},{y}" for x, y in places)
-        parts.append(void("polyline", points=line, class_=f"s{each.series}" + " guess" * each.guess))
+        path = " ".join(f"{x},{y}" for x, y in places)
+        parts.append(void("polyline", points=path, class_=f"s{each.series}" + " guess" * each.guess))
         dots = [(across.at(x), up.at(y)) for x, y in each.points] if each.guess else places
         parts += [void("circle", cx=x, cy=y, r=2.8, class_=f"s{each.series}") for x, y in dots]
         names[each.series] = each.name
-        said.append(f"{each.name}: " + ", ".join(_shown(v, percent) for v in each.values))
+        said.append(f"{each.name}: " + ", ".join(_named(each, labels, percent)))
     key, height = legend(names, BOTTOM + 44)
-    return figure(title, "; ".join(said), height, "".join(parts) + key)
+    return figure(title, "; ".join(said), height, "".join(parts) + key, dashed(line))
 
 
-def _grid(across: Axis, up: Axis, x_name: str, y_name: str, percent: bool = False) -> str:
+def _named(curve: Curve, labels: Sequence[str], percent: bool) -> list[str]:
+    """Values in words, with their labels where there are such."""
+    shown = [_shown(value, percent) for value in curve.values]
+    return [f"{label}: {value}" for label, value in zip(labels, shown, strict=True)] if labels else shown
+
+
+def _grid(across: Axis, up: Axis, x_name: str, y_name: str, percent: bool = False, labels: Sequence[str] = ()) -> str:
     parts = []
     for value in up.ticks:
         y = up.at(value)
         parts.append(void("line", x1=LEFT, y1=y, x2=RIGHT, y2=y, class_="axis"))
         parts.append(tag("text", text(_shown(value, percent)), x=LEFT - 5, y=y + 4, class_="label", text_anchor="end"))
     for value in across.ticks:
-        label = tag(
-            "text", text(_shown(value)), x=across.at(value), y=BOTTOM + 15, class_="label", text_anchor="middle"
-        )
-        parts.append(label)
+        words = labels[round(value) - 1] if labels else _shown(value)
+        parts.append(tag("text", text(words), x=across.at(value), y=BOTTOM + 15, class_="label", text_anchor="middle"))
     parts.append(tag("text", text(x_name), x=RIGHT, y=BOTTOM + 30, class_="label", text_anchor="end"))
     parts.append(tag("text", text(y_name), x=LEFT + 4, y=TOP + 10, class_="label"))
     return "".join(parts)

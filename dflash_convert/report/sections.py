@@ -5,64 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from dflash_convert.measure.speed import DISTURBED, FASTER, NO_GAIN, NOT_MEASURED, SLOWER
-from dflash_convert.report.charts import Bar, bars, columns
+from dflash_convert.glossary import BY_ANCHOR, plain
+from dflash_convert.report.charts import SHARE, Bar, Scale, bars
 from dflash_convert.report.extras import Extras
 from dflash_convert.report.markup import facts, number, percent, section, size, table, tag, text
+from dflash_convert.report.plots import Curve, curves
 from dflash_convert.text import shorten
-from dflash_convert.validation.result import HEALTHY, FileFacts, PromptResult, ValidationResult
-from dflash_convert.validation.table import gain_lines, sweep_claim
+from dflash_convert.validation.result import FileFacts, PromptResult, ValidationResult
+from dflash_convert.validation.table import sweep_claim
 from dflash_convert.validation.verdict import texts
 
 EXCERPT = 400  # characters of a prompt
+FIRST_WORDS = 26
+WORDS = ("drafter", "target", "block", "n-max", "acceptance", "mean-accepted-length", "verdict", "near-tie")
 
 
-def header(result: ValidationResult) -> str:
-    names = f"{PurePath(result.drafter.path).name} with {PurePath(result.target.path).name}"
-    reasons = "".join(tag("li", text(reason)) for reason in result.reasons)
-    warnings = "".join(tag("li", text(f"Warning: {warning}")) for warning in (*result.warnings, *result.retries))
-    when = f"{result.settings.started_at}, {result.engine.name}"
-    parts = [tag("h1", text(names)), tag("p", badges(result)), tag("p", text(when), class_="soft")]
-    parts += [tag("p", text(line.strip())) for line in gain_lines(result)]
-    if reasons or warnings:
-        parts.append(tag("ul", reasons + warnings))
-    if result.failure:
-        parts.append(tag("p", text(result.failure.message)))
-        parts.append(tag("p", text(result.failure.tip)) if result.failure.tip else "")
-        parts.append(tag("details", tag("summary", "End of the engine's log") + tag("pre", text(result.failure.log))))
-    return tag("header", "".join(parts) + tiles(result))
-
-
-def badges(result: ValidationResult) -> str:
-    """Both verdicts. A healthy pair is green only where nothing speaks against using it here."""
-    pair = result.verdict
-    good = pair != HEALTHY or result.gain in (FASTER, NOT_MEASURED)
-    first = tag("span", text(pair.replace("-", " ")), class_=f"verdict {pair if good else 'plain'}")
-    if result.speed is None:
-        return first
-    words = {FASTER: "faster here", SLOWER: "slower here", NO_GAIN: "no gain here", DISTURBED: "speed disturbed"}
-    second = words.get(result.gain, "speed not measured")
-    return f"{first} " + tag("span", text(second), class_=f"verdict {result.gain.replace(' ', '-')}")
-
-
-def tiles(result: ValidationResult) -> str:
-    total, speed = result.total, result.speed
-    if not total.drafted and not total.generated:
-        return ""
-    values = [
-        ("drafts accepted", percent(total.acceptance)),
-        ("mean accepted length", number(total.mean_length)),
-        ("greedy text, all runs", texts(result.prompts, result.runs)),
-    ]
-    if speed and speed.speedup is not None:
-        spread = f"{number(speed.low)} to {number(speed.high)}"
-        values.insert(2, (f"against no drafter ({spread})", f"{speed.speedup:.2f} ×"))
-        values.insert(3, ("tokens per second", number(speed.tokens_per_second, 1)))
-    shown = [tag("div", tag("b", text(value)) + text(name), class_="tile") for name, value in values if value]
-    return tag("div", "".join(shown), class_="tiles")
-
-
-def identity(result: ValidationResult) -> str:
+def identity(result: ValidationResult, extras: Extras) -> str:
+    """Files with their hashes and how they were run: for the record, so it is folded up."""
     engine, settings = result.engine, result.settings
     run = [
         ("engine", engine.name),
@@ -70,15 +29,20 @@ def identity(result: ValidationResult) -> str:
         ("n-max", settings.n_max),
         ("context", f"{settings.context:,} tokens"),
         ("draft cache", settings.draft_cache_type),
-        ("threads", settings.threads),
+        ("threads", settings.threads or "as the engine chooses"),
+        ("processor cores", settings.cores),
+        ("machine load before the run", None if settings.load is None else f"{settings.load:.1f} busy cores"),
         ("GPU layers", settings.gpu_layers),
         ("device", settings.device),
         ("draft device", settings.draft_device),
         ("extra arguments", " ".join(settings.extra_args)),
         ("prompt sets", ", ".join(settings.prompt_sets)),
+        ("rounds", settings.rounds),
         ("duration", f"{settings.seconds:.0f} s"),
     ]
-    return section("The pair", _file("Drafter", result.drafter), _file("Target", result.target), facts(run, "Run"))
+    files = _file("Drafter", result.drafter) + _file("Target", result.target)
+    folded = tag("details", tag("summary", "Files, hashes and settings") + files + facts(run, "Run"))
+    return section("The record", folded, _types(extras))
 
 
 def _file(role: str, file: FileFacts) -> str:
@@ -96,32 +60,62 @@ def _file(role: str, file: FileFacts) -> str:
 
 
 def acceptance(result: ValidationResult) -> str:
-    rates = result.total.acceptance_by_position
-    by_position = ""
-    if rates:
-        items = [Bar(str(i + 1), rate, f"{100 * rate:.0f} %") for i, rate in enumerate(rates)]
-        by_position = columns("Steps that kept the draft at each block position", items)
-    prompts = [Bar(p.name, p.figures.acceptance, percent(p.figures.acceptance, 0) or "") for p in result.prompts]
-    by_prompt = bars("Share of accepted drafts by prompt", prompts, top=1.0)
-    charts = tag("div", by_position + by_prompt, class_="charts") if by_position or by_prompt else ""
+    total = result.total
+    line = (total.acceptance, f"all drafts, {percent(total.acceptance, 0)}") if total.drafted else None
+    rates = total.acceptance_by_position or ()
+    title = "Share of steps that kept the draft, by block position"
+    kept = [Curve("kept", rates, 0)] if len(rates) > 1 else []
+    by_position = curves(title, kept, "block position", "kept", percent=True, line=line)
+    contexts = _contexts(result)
+    found = [Curve("accepted", list(contexts.values()), 0)] if len(contexts) > 1 else []
+    by_context = curves(
+        "Drafts accepted, by tokens of context",
+        found,
+        "tokens of context, at most",
+        "accepted",
+        percent=True,
+        line=line,
+        labels=list(contexts),
+    )
+    axis = SHARE._replace(title="share of drafts accepted", line=line)
+    prompts = [Bar(_words(p), p.figures.acceptance, percent(p.figures.acceptance, 0) or "") for p in result.prompts]
+    by_prompt = bars("Drafts accepted, by prompt", prompts, axis)
+    shown = by_position + by_context + by_prompt
+    charts = tag("div", shown, class_="charts") if shown else ""
     return section("Acceptance", charts, _prompt_table(result.prompts), _texts(result.prompts))
+
+
+def _words(prompt: PromptResult) -> str:
+    """A prompt by its first words, or by its name where it was given as tokens."""
+    return shorten(" ".join(prompt.prompt.split()), FIRST_WORDS) or prompt.name
+
+
+def _contexts(result: ValidationResult) -> dict[str, float]:
+    """Share of accepted drafts of greedy prompts, by the power of two that holds prompt and answer."""
+    same = [run.prompts for run in result.runs if run.label == "long-context" and not run.temperature]
+    sums: dict[int, tuple[int, int]] = {}
+    for p in (p for rows in (result.prompts, *same) for p in rows if p.figures.drafted):
+        tokens = p.figures.prompt_tokens + p.figures.generated
+        top = 1 << max(tokens - 1, 1).bit_length()
+        accepted, drafted = sums.get(top, (0, 0))
+        sums[top] = accepted + p.figures.accepted, drafted + p.figures.drafted
+    return {f"{top:,}": accepted / drafted for top, (accepted, drafted) in sorted(sums.items())}
 
 
 def _prompt_table(prompts: Sequence[PromptResult]) -> str:
     if not prompts:
         return ""
-    head = ("prompt", "set", "prompt tokens", "tok/s", "generated", "accepted", "drafted", "acceptance", "mean", "text")
+    head = ("prompt", "begins", "tokens", "answer", "accepted", "acceptance", "mean length", "tok/s", "text")
     rows = [
         (
             p.name,
-            p.set,
+            _words(p),
             p.figures.prompt_tokens,
-            number(p.figures.tokens_per_second, 1),
             p.figures.generated,
-            p.figures.accepted,
-            p.figures.drafted,
+            f"{p.figures.accepted:,} of {p.figures.drafted:,}",
             percent(p.figures.acceptance),
             number(p.figures.mean_length),
+            number(p.figures.tokens_per_second, 1),
             _same(p),
         )
         for p in prompts
@@ -146,7 +140,7 @@ def _texts(prompts: Sequence[PromptResult]) -> str:
             gap = "" if p.divergence.gap is None else f", {p.divergence.gap:.3f} nats apart"
             text_ = f"Without: {p.divergence.expected!r}, with: {p.divergence.found!r}{gap}"
             shown += tag("p", text(text_))
-        parts.append(tag("details", tag("summary", text(p.name)) + shown))
+        parts.append(tag("details", tag("summary", text(f"{p.name}: {_words(p)}")) + shown))
     return tag("details", tag("summary", "Prompts and texts") + "".join(parts)) if parts else ""
 
 
@@ -159,7 +153,8 @@ def speed(result: ValidationResult) -> str:
             if figures.baseline_tokens_per_second:
                 base = figures.baseline_tokens_per_second
                 items.append(Bar(name, base, number(base, 0) or "", 1))
-    chart = bars("Tokens per second, one pass of each run", items, series=("with the drafter", "without"))
+    rate = Scale("tokens per second")
+    chart = bars("Speed of each run, one pass", items, rate, series=("with the drafter", "without"))
     head = ("run", "n-max", "context", "temperature", "acceptance", "mean length", "tok/s", "without", "text")
     rows = [
         (
@@ -213,7 +208,10 @@ def sweep(result: ValidationResult) -> str:
     advice = tag("p", text(f"Recommended here: n-max {found.recommended}; {sweep_claim(found)}."))
     rates = [Bar(f"n-max {p.n_max}", p.tokens_per_second, number(p.tokens_per_second, 0) or "") for p in found.points]
     kept = [Bar(f"n-max {p.n_max}", p.acceptance, percent(p.acceptance, 0) or "") for p in found.points]
-    charts = bars("Tokens per second by n-max", rates) + bars("Acceptance by n-max", kept, top=1.0)
+    base = result.total.baseline_tokens_per_second
+    speed_axis = Scale("tokens per second", line=(base, f"no drafter, {base:,.0f}") if base else None)
+    share = SHARE._replace(title="share of drafts accepted")
+    charts = bars("Speed by n-max", rates, speed_axis) + bars("Drafts accepted, by n-max", kept, share)
     head = ("n-max", "acceptance", "mean length", "tok/s", "speed", "spread")
     rows = [
         (
@@ -229,14 +227,11 @@ def sweep(result: ValidationResult) -> str:
     return section("Draft length", advice, tag("div", charts, class_="charts"), table(head, rows, "Sweep", numbers=1))
 
 
-def tensors(extras: Extras) -> str:
+def _types(extras: Extras) -> str:
     if not extras.types:
         return ""
     rows = [(row.type, row.count, size(row.nbytes), number(8 * row.nbytes / row.elements)) for row in extras.types]
-    items = [Bar(row.type, row.nbytes, size(row.nbytes)) for row in extras.types]
-    head = ("type", "tensors", "size", "bits per weight")
-    by_type = table(head, rows, "Drafter's tensors by type", numbers=1)
-    return section("Tensors", bars("Size by tensor type", items), by_type)
+    return table(("type", "tensors", "size", "bits per weight"), rows, "Drafter's tensors by type", numbers=1)
 
 
 def memory(extras: Extras) -> str:
@@ -244,21 +239,42 @@ def memory(extras: Extras) -> str:
     if plan is None:
         return ""
     data = plan.json()
-    names = [
-        ("weights", "weights_mib"),
-        ("KV cache", "kv_mib"),
-        ("sliding-window KV cache", "swa_kv_mib"),
-        ("compute (estimate)", "compute_mib"),
-        ("draft sampling (estimate)", "sampling_mib"),
-        ("compute, host (estimate)", "compute_host_mib"),
-        ("tapped hidden states, host", "taps_host_mib"),
-        ("total", "total_mib"),
-    ]
     sides = [side for side in ("drafter", "target") if data[side]]
-    rows = [(name, *(number(data[side][key]) for side in sides)) for name, key in names]
+    rows = [
+        (name, *(number(data[side][key], 1) for side in sides), number(sum(data[side][key] or 0 for side in sides), 1))
+        for name, key in PARTS
+        if any(data[side][key] for side in sides)
+    ]
     caption = f"MiB at {plan.ctx_size:,} tokens of context, {plan.slots} slots"
     notes = "".join(tag("p", text(note.text), class_="soft") for note in plan.notes)
-    return section("Memory", table(("part", *sides), rows, caption, numbers=1), notes)
+    return section("Memory", _fits(extras), table(("part", *sides, "pair"), rows, caption, numbers=1), notes)
+
+
+def _fits(extras: Extras) -> str:
+    """What the device held free before the run, and how much of it the pair takes."""
+    plan, room = extras.memory, extras.room
+    if plan is None:
+        return ""
+    total = f"The pair needs {plan.json()['total_mib']:,.0f} MiB at {plan.ctx_size:,} tokens of context."
+    if room is None:
+        return tag("p", text(total))
+    found = f" {room.device} had {room.free_mib:,} MiB free before the run: "
+    if room.context is None:
+        return tag("p", text(f"{total}{found}whether it fits cannot be told."))
+    most = f"contexts of up to {room.context:,} tokens fit." if room.context else "the pair does not fit."
+    return tag("p", text(total + found + most))
+
+
+PARTS = (
+    ("weights", "weights_mib"),
+    ("KV cache", "kv_mib"),
+    ("sliding-window KV cache", "swa_kv_mib"),
+    ("compute (estimate)", "compute_mib"),
+    ("draft sampling (estimate)", "sampling_mib"),
+    ("compute, host (estimate)", "compute_host_mib"),
+    ("tapped hidden states, host", "taps_host_mib"),
+    ("total", "total_mib"),
+)
 
 
 def checks(extras: Extras) -> str:
@@ -298,3 +314,10 @@ def thresholds(result: ValidationResult) -> str:
         ]
         reference = facts(compared, "Against the stored reference")
     return section("Thresholds", facts(rows, "What the verdict rests on"), reference)
+
+
+def glossary() -> str:
+    """The words of this page."""
+    terms = [BY_ANCHOR[name] for name in WORDS]
+    entries = "".join(tag("dt", text(term.title)) + tag("dd", text(plain(term))) for term in terms)
+    return section("Words", tag("dl", entries))

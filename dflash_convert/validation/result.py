@@ -191,7 +191,8 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Settings:
-    """How the runs were made; contexts in tokens, ``started_at`` in UTC."""
+    """How the runs were made; contexts in tokens, ``started_at`` in UTC; ``load`` the machine's busy cores (its average
+    over a minute) before the run, of ``cores`` that this process may use."""
 
     n_max: int
     n_max_requested: tuple[int, ...]
@@ -213,6 +214,8 @@ class Settings:
     started_at: str
     seconds: float
     rounds: int = 1
+    cores: int | None = None
+    load: float | None = None
 
 
 @dataclass(frozen=True)

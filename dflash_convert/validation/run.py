@@ -6,6 +6,7 @@ import dataclasses
 import time
 from dataclasses import replace
 
+from dflash_convert import system
 from dflash_convert.engine import external
 from dflash_convert.engine.failures import OUT_OF_MEMORY, EngineRunError
 from dflash_convert.engine.trace import EngineInfo
@@ -132,6 +133,8 @@ def _settings(setup: Setup, context: int, long: int | None, thinking: str | None
         "draft_cache_type": quantized or "f16",
         "started_at": setup.started_at,
         "seconds": round(seconds, 2),
+        "cores": system.cores(),
+        "load": setup.load,
     }
     return Settings(**values)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from dflash_convert import system
 from dflash_convert.container.shards import shard_paths
 from dflash_convert.engine import external, find
 from dflash_convert.engine.trace import EngineInfo, Launch
@@ -33,6 +34,7 @@ class Setup:
     notes: tuple[Note, ...]
     started_at: str
     beside: FileFacts | None = None
+    load: float | None = None
 
     @property
     def chats(self) -> bool:
@@ -78,7 +80,7 @@ def prepare(options: Options) -> Setup:
         notes.append(Note("warning", text))
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     options = replace(options, thresholds=replace(options.thresholds, recorded_at=now))
-    return Setup(options, files, engine, items, n_max, rounds, stored, tuple(notes), now, beside)
+    return Setup(options, files, engine, items, n_max, rounds, stored, tuple(notes), now, beside, system.load())
 
 
 def _check(options: Options, drafter: Path) -> list[Note]:

@@ -117,6 +117,8 @@ def result(name: str = EVIL) -> ValidationResult:
             draft_cache_type="f16",
             started_at="2026-10-01T10:00:00+00:00",
             seconds=61.0,
+            cores=16,
+            load=2.5,
         ),
         total=figures(),
         prompts=main,

@@ -6,17 +6,29 @@ import dataclasses
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pytest
-from report_results import EVIL, EXTRAS, POSITIONS, result
+from report_results import EVIL, EXTRAS, POSITIONS, figures, result
 
+from dflash_convert.glossary import TERMS
 from dflash_convert.measure.speed import Gain
-from dflash_convert.report.charts import Bar, bars, columns
-from dflash_convert.report.extras import Extras, gather
+from dflash_convert.memory.plan import MemoryPlan, Part
+from dflash_convert.report.charts import SHARE, Bar, Scale, _ticks, bars
+from dflash_convert.report.extras import Extras, Room, free_memory, gather
 from dflash_convert.report.html import render
+from dflash_convert.report.markup import WIDE
+from dflash_convert.report.plots import BOTTOM, TOP, Curve, curves
 from dflash_convert.target import Target
 from dflash_convert.validation.gain import Round, SpeedReport
-from dflash_convert.validation.result import Divergence, Failure, ValidationResult, figures
+from dflash_convert.validation.result import (
+    NO_FIGURES,
+    Divergence,
+    Failure,
+    PromptResult,
+    Thresholds,
+    ValidationResult,
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +47,12 @@ def texts(tree: ET.Element) -> str:
 
 def test_every_part_is_there(tree: ET.Element) -> None:
     headings = [h.text for h in tree.iter("h2")]
-    wanted = ["The pair", "Static check", "Acceptance", "Speed", "Draft length", "Tensors", "Thresholds"]
+    wanted = ["Run it", "What to do next", "Acceptance", "Speed", "Draft length"]
+    wanted += ["Static check", "Thresholds", "The record", "Words"]
     assert headings == wanted
     everything = texts(tree)
     for value in (
-        *("48.1 %", "2.64", "1.91 ×", "against no drafter (1.85 to 1.98)", "healthy", "faster here", "28.8 ms"),
+        *("48.1 %", "2.64", "1.91 ×", "1.85 to 1.98 × in 3 rounds", "healthy", "faster here", "28.8 ms"),
         *("Recommended here: n-max 4; faster than no drafter.", "differs at token 7, near tie"),
         "identical but for 1 near tie",
     ):
@@ -87,20 +100,19 @@ def test_the_tile_tells_the_text_of_all_runs() -> None:
         same, divergence=Divergence(3, 9, "a", "b", 2.5), figures=dataclasses.replace(same.figures, identical=False)
     )
     long = dataclasses.replace(base.runs[0], label="long-context", temperature=0.0, prompts=(other,))
-    tile = "greedy text, all runs"
 
-    def shown(found: ValidationResult) -> str:
-        tiles = [t for t in ET.fromstring(render(found, Extras())).iter("div") if t.get("class") == "tile"]
-        return next("".join(t.itertext()) for t in tiles if tile in "".join(t.itertext()))
+    def shown(found: ValidationResult) -> tuple[str, str]:
+        return tile(render(found, Extras()), "greedy text, all runs")
 
     main = dataclasses.replace(base, prompts=(same,), runs=())
-    assert shown(main) == f"identical{tile}"
-    assert shown(dataclasses.replace(main, runs=(long,))) == f"1 of 2 differ{tile}"
+    assert shown(main) == ("identical", "good")
+    assert shown(dataclasses.replace(main, runs=(long,))) == ("1 of 2 differ", "bad")
 
 
 def test_nothing_is_loaded_from_anywhere(page: str, tree: ET.Element) -> None:
     allowed = {"html", "head", "meta", "title", "style", "body", "main", "header", "footer", "section", "div"}
     allowed |= {"h1", "h2", "p", "span", "b", "ul", "li", "pre", "details", "summary", "figure", "figcaption"}
+    allowed |= {"dl", "dt", "dd", "code", "small", "polyline", "circle"}
     allowed |= {"table", "caption", "thead", "tbody", "tr", "th", "td", "svg", "desc", "rect", "text", "line"}
     assert {element.tag for element in tree.iter()} <= allowed
     names = {name for element in tree.iter() for name in element.attrib}
@@ -120,7 +132,7 @@ def test_hostile_names_are_text(page: str, tree: ET.Element) -> None:
 
 def test_charts_have_text_alternatives_with_their_values(tree: ET.Element) -> None:
     charts = list(tree.iter("svg"))
-    assert len(charts) == 6
+    assert len(charts) == 5
     for chart in charts:
         assert chart.get("role") == "img"
         title, desc = chart.find("title"), chart.find("desc")
@@ -130,9 +142,9 @@ def test_charts_have_text_alternatives_with_their_values(tree: ET.Element) -> No
         assert desc.text
         assert chart.get("aria-label") == f"{title.text}. {desc.text}"
     positions = next(c for c in charts if "block position" in (c.get("aria-label") or ""))
-    assert positions.get("aria-label", "").endswith("1: 82 %; 2: 61 %; 3: 40 %")
-    heights = [float(rect.get("height", "0")) for rect in positions.iter("rect")]
-    assert heights == [pytest.approx(120 * rate, abs=0.06) for rate in POSITIONS]
+    assert positions.get("aria-label", "").endswith("kept: 82 %, 61 %, 40 %")
+    heights = [BOTTOM - float(dot.get("cy", "0")) for dot in positions.iter("circle")]
+    assert heights == [pytest.approx((BOTTOM - TOP) * rate, abs=0.06) for rate in POSITIONS]
 
 
 def test_tables_have_captions_and_headers(tree: ET.Element) -> None:
@@ -143,8 +155,23 @@ def test_tables_have_captions_and_headers(tree: ET.Element) -> None:
 
 
 def test_light_dark_phone_and_print_are_styled(page: str) -> None:
-    for rule in ("prefers-color-scheme: dark", "max-width: 30rem", "@media print", "width=device-width"):
+    for rule in (
+        "prefers-color-scheme: dark",
+        "max-width: 30rem",
+        "@media print",
+        "width=device-width",
+        "scroll sideways for more",
+    ):
         assert rule in page
+
+
+def test_wide_tables_say_on_a_phone_that_they_scroll(tree: ET.Element) -> None:
+    boxes = [div for div in tree.iter("div") if str(div.get("class")).startswith("scroll")]
+    assert len(boxes) == len([*tree.iter("table")])
+    for box in boxes:
+        columns = max(len(row) for row in box.iter("tr"))
+        assert (box.get("class") == "scroll wide") is (columns >= WIDE)
+        assert box.get("tabindex") == "0"
 
 
 def test_an_engine_failure_has_a_report_too() -> None:
@@ -155,7 +182,7 @@ def test_an_engine_failure_has_a_report_too() -> None:
         runs=(),
         sweep=None,
         reference=None,
-        total=figures(()),
+        total=NO_FIGURES,
         failure=Failure("oom", "out of memory " + EVIL, "use a smaller context", "log " + EVIL),
     )
     page = render(failed, Extras())
@@ -166,7 +193,7 @@ def test_an_engine_failure_has_a_report_too() -> None:
 
 
 def test_missing_figures_are_dashes_not_none() -> None:
-    bare = dataclasses.replace(result("n"), runs=(), sweep=None, total=dataclasses.replace(figures(()), generated=5))
+    bare = dataclasses.replace(result("n"), runs=(), sweep=None, total=dataclasses.replace(NO_FIGURES, generated=5))
     everything = texts(ET.fromstring(render(bare, Extras())))
     assert "None" not in everything
 
@@ -187,15 +214,16 @@ def test_types_and_memory_come_from_the_files(fixtures: Path, tmp_path: Path) ->
     assert [(row.type, row.count) for row in extras.types] == [("Q8_0", 22), ("F32", 14)]
     assert extras.memory is not None
     assert extras.findings is not None
+    assert extras.room is None, "the engine of this result lists no memory"
     # 3 layers x 4096 cells x 2 x 128 elements x 2 bytes
     assert extras.memory.drafter.kv == 3 * 4096 * 2 * 128 * 2
-    assert "6.00" in texts(ET.fromstring(render(real)))
+    assert "KV cache 6.0 " in texts(ET.fromstring(render(real)))
 
 
 def test_files_that_are_gone_only_leave_their_sections_out() -> None:
-    headings = [h.text for h in ET.fromstring(render(result())).iter("h2")]
-    assert "Tensors" not in headings
-    assert "Acceptance" in headings
+    found = headings(render(result()))
+    assert "Memory" not in found
+    assert "Acceptance" in found
 
 
 def test_bars_scale_to_the_largest_or_the_given_top() -> None:
@@ -204,8 +232,166 @@ def test_bars_scale_to_the_largest_or_the_given_top() -> None:
 
     a, b = widths(bars("t", [Bar("x", 2.0, "2"), Bar("y", 4.0, "4")]))
     assert b == pytest.approx(2 * a, abs=0.2)
-    assert widths(bars("t", [Bar("x", 0.5, "")], top=1.0))[0] == pytest.approx(
-        widths(bars("t", [Bar("x", 1.0, "")], top=1.0))[0] / 2, abs=0.2
-    )
+    half, whole = (widths(bars("t", [Bar("x", value, "")], SHARE))[0] for value in (0.5, 1.0))
+    assert half == pytest.approx(whole / 2, abs=0.2)
     assert bars("t", []) == ""
-    assert columns("t", []) == ""
+
+
+@pytest.mark.parametrize("chart", ["bars", "curve"])
+def test_charts_have_an_axis_a_grid_and_a_dashed_line(chart: str) -> None:
+    axis = SHARE._replace(title="share", line=(0.5, "half"))
+    items = [Bar("x", 0.3, "30 %"), Bar("y", 0.9, "90 %")]
+    found = [Curve("c", (0.3, 0.9), 0)]
+    svg = (
+        bars("t", items, axis)
+        if chart == "bars"
+        else curves("t", found, "x axis", "share", percent=True, line=(0.5, "half"))
+    )
+    tree = ET.fromstring(svg)
+    lines = [line.get("class") for line in tree.iter("line")]
+    assert lines.count("average") == 1
+    assert lines.count("axis") >= 5
+    assert "dashed: half" in texts(tree)
+    words = [t.text for t in tree.iter("text")]
+    assert {"0 %", "100 %", "share"} <= set(words)
+    assert chart == "bars" or "x axis" in words
+
+
+@pytest.mark.parametrize(("top", "last"), [(1.0, 1.0), (97.0, 75.0), (0.007, 0.006), (4848.0, 4000.0)])
+def test_ticks_are_round_and_stay_inside(top: float, last: float) -> None:
+    found = _ticks(top)
+    assert 3 <= len(found) <= 6
+    assert found[-1] == pytest.approx(last)
+    assert Scale().tick(found[1])
+
+
+# --- the first screen
+
+
+def tile(page: str, name: str) -> tuple[str, str]:
+    """Value and colour of a tile."""
+    tiles = [t for t in ET.fromstring(page).iter("div") if str(t.get("class")).split()[0] == "tile"]
+    (found,) = [t for t in tiles if name in "".join(t.itertext())]
+    return str(found[0].text), str(found.get("class")).removeprefix("tile").strip()
+
+
+@pytest.mark.parametrize(
+    ("gain", "speedup", "colour"), [("faster", 1.91, "good"), ("no gain", 1.01, "warn"), ("slower", 0.40, "bad")]
+)
+def test_the_tile_of_the_speed_up_has_the_colour_of_its_verdict(gain: Gain, speedup: float, colour: str) -> None:
+    base = result("n")
+    speed = dataclasses.replace(base.speed or SpeedReport(3, 2), speedup=speedup)
+    page = render(dataclasses.replace(base, gain=gain, speed=speed), Extras())
+    assert tile(page, "against no drafter") == (f"{speedup:.2f} ×", colour)
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "verdict", "colour"), [(0.481, "healthy", "good"), (0.2, "weak", "warn"), (0.01, "broken", "bad")]
+)
+def test_the_tile_of_the_acceptance_has_the_colour_of_the_pair(acceptance: float, verdict: Any, colour: str) -> None:
+    base = dataclasses.replace(result("n"), thresholds=Thresholds())
+    page = render(dataclasses.replace(base, verdict=verdict, total=figures(acceptance=acceptance)), Extras())
+    assert tile(page, "drafts accepted")[1] == colour
+
+
+def headings(page: str) -> list[str | None]:
+    return [h.text for h in ET.fromstring(page).iter("h2")]
+
+
+def test_the_command_names_the_files_and_the_draft_length_that_pays() -> None:
+    page = render(result("n"), Extras())
+    (command,) = [p for p in ET.fromstring(page).iter("pre") if p.get("class") == "command"]
+    assert "".join(command.itertext()) == (
+        "llama-server -m target.gguf -md dflash-x.gguf --spec-type draft-dflash --spec-draft-n-max 4 -fa on"
+    )
+
+
+def test_a_broken_pair_has_no_command_and_says_what_to_do() -> None:
+    page = render(dataclasses.replace(result("n"), verdict="broken", exit_code=6), Extras())
+    assert "Run it" not in headings(page)
+    everything = texts(ET.fromstring(page))
+    assert "dflash-convert check dflash-x.gguf target.gguf" in everything
+    assert "Do not deploy the pair" in everything
+
+
+@pytest.mark.parametrize("verdict", ["healthy", "weak", "broken", "engine-failure"])
+@pytest.mark.parametrize("gain", ["faster", "no gain", "slower", "disturbed", "not measured"])
+def test_there_is_always_something_to_do_next(verdict: Any, gain: Gain) -> None:
+    tree = ET.fromstring(render(dataclasses.replace(result("n"), verdict=verdict, gain=gain), Extras()))
+    elements = [*tree.iter()]
+    after = elements[[e.text for e in elements].index("What to do next") + 1]
+    assert after.tag == "ul"
+    assert len(after) >= 1
+
+
+def test_warnings_stand_in_a_banner_and_once() -> None:
+    base = dataclasses.replace(result("n"), warnings=("a", "b"), retries=("b",))
+    (banner,) = [d for d in ET.fromstring(render(base, Extras())).iter("div") if d.get("class") == "banner"]
+    assert [li.text for li in banner.iter("li")] == ["a", "b"]
+    none = render(dataclasses.replace(base, warnings=(), retries=()), Extras())
+    assert 'class="banner"' not in none
+
+
+def test_hashes_come_last_and_folded_up(page: str) -> None:
+    assert page.index("Acceptance") < page.index("ab" * 32)
+    (folded,) = [d for d in ET.fromstring(page).iter("details") if "SHA-256" in "".join(d.itertext())]
+    assert folded.get("open") is None
+
+
+def test_no_table_has_an_empty_column(tree: ET.Element) -> None:
+    for table in tree.iter("table"):
+        if table.get("class") == "facts":
+            continue
+        rows = [[*row] for row in table.iter("tr")]
+        for column in zip(*rows, strict=True):
+            assert any("".join(cell.itertext()).strip("–") for cell in column[1:]), "".join(column[0].itertext())
+
+
+def test_acceptance_over_context() -> None:
+    base = result("n")
+    short, far = shifted(base, 30, 300, 400), shifted(base, 4000, 100, 400)
+    long = dataclasses.replace(base.runs[0], label="long-context", temperature=0.0, prompts=(far,))
+    page = render(dataclasses.replace(base, prompts=(short,), runs=(long,)), Extras())
+    (chart,) = [c for c in ET.fromstring(page).iter("svg") if "by tokens of context" in (c.get("aria-label") or "")]
+    assert (chart.get("aria-label") or "").endswith("accepted: 128: 75 %, 4,096: 25 %")
+    assert "by tokens of context" not in render(dataclasses.replace(base, prompts=(short,), runs=()), Extras())
+
+
+def shifted(base: ValidationResult, tokens: int, accepted: int, drafted: int) -> PromptResult:
+    one = base.prompts[0]
+    found = dataclasses.replace(one.figures, prompt_tokens=tokens, generated=96, accepted=accepted, drafted=drafted)
+    return dataclasses.replace(one, figures=found)
+
+
+def test_free_memory_is_that_of_the_card() -> None:
+    chip, card = "CPU: A chip (9000 MiB, 8000 MiB free)", "CUDA0: A card (81000 MiB, 80000 MiB free)"
+    assert free_memory((chip, card)) == Room("CUDA0: A card", 80000)
+    assert free_memory((chip,)) == Room("CPU: A chip", 8000)
+    assert free_memory(("CUDA0",)) is None
+
+
+@pytest.mark.parametrize(
+    ("context", "words"),
+    [(32768, "contexts of up to 32,768 tokens fit."), (0, "the pair does not fit."), (None, "cannot be told.")],
+)
+def test_memory_has_a_total_and_what_fits(context: int | None, words: str) -> None:
+    part = Part(weights=30 << 20, kv=10 << 20, window_kv=0, compute=5 << 20, compute_host=0)
+    plan = MemoryPlan(4096, 4, True, part, part)
+    everything = texts(ET.fromstring(render(result("n"), Extras(memory=plan, room=Room("CUDA0", 80000, context)))))
+    assert "The pair needs 90 MiB at 4,096 tokens of context. CUDA0 had 80,000 MiB free before the run:" in everything
+    assert words in everything
+    assert "total 45.0 45.0 90.0" in everything
+    assert "sliding-window" not in everything
+
+
+def test_threads_and_load_are_told(page: str) -> None:
+    everything = texts(ET.fromstring(page))
+    assert "processor cores 16" in everything
+    assert "machine load before the run 2.5 busy cores" in everything
+
+
+def test_the_words_are_those_of_the_glossary(page: str) -> None:
+    (words,) = ET.fromstring(page).iter("dl")
+    titles = {term.title for term in TERMS}
+    assert len(words.findall("dt")) >= 8
+    assert {dt.text for dt in words.findall("dt")} <= titles
