@@ -14,7 +14,6 @@ import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import IO, Any
 
 from dflash_convert import child, errors
@@ -51,9 +50,7 @@ class Workers:
     def __enter__(self) -> Workers:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
