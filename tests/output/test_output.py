@@ -220,41 +220,58 @@ def test_an_error_between_the_two_renames_brings_the_old_directory_back(
 # --- real kills: a program dies at each of its calls in turn
 
 PROGRAM = """
-import os, sys
+import os, sys, traceback
 from pathlib import Path
 import test_output as t
+import dflash_convert.system as system
 
-count = [0]
+count, last = [0], [0]
 def dies(module, name):
     real = getattr(module, name)
     def call(*args, **given):
         count[0] += 1
-        if count[0] == int(sys.argv[3]):
+        if count[0] == last[0]:
             os._exit(137)
         done = real(*args, **given)
         count[0] += 1
-        if count[0] == int(sys.argv[3]):
+        if count[0] == last[0]:
             os._exit(137)
         return done
     setattr(module, name, call)
-for name in ("open", "mkdir", "link", "rename", "replace", "unlink", "rmdir", "fsync", "ftruncate", "lseek"):
-    dies(os, name)
-import dflash_convert.system as system
-dies(system, "renameat2")
-t.WRITERS[sys.argv[1]](Path(sys.argv[2]), "new", True)
+for line in sys.stdin:  # a process of its own for each, without loading everything again
+    process = os.fork()
+    if process:
+        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+        continue
+    try:
+        last[0] = int(line)
+        for name in ("open", "mkdir", "link", "rename", "replace", "unlink", "rmdir", "fsync", "ftruncate", "lseek"):
+            dies(os, name)
+        dies(system, "renameat2")
+        t.WRITERS[sys.argv[1]](Path(sys.argv[2]), "new", True)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
 """
 
 
 @contextmanager
-def program_on(portable: bool, site: Path) -> Iterator[Callable[..., int]]:
+def program_on(portable: bool, site: Path, *arguments: object) -> Iterator[Callable[[int], int]]:
     env = environment(site) if portable else dict(os.environ)
     tests = map(str, (Path(__file__).parent, Path(__file__).parent.parent))
     env["PYTHONPATH"] = os.pathsep.join([*filter(None, [env.get("PYTHONPATH")]), *tests])
+    call = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+    with subprocess.Popen(call, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
 
-    def run(*args: object) -> int:
-        return subprocess.run([sys.executable, "-c", PROGRAM, *map(str, args)], env=env, check=False).returncode
+        def run(number: int) -> int:
+            print(number, file=program.stdin, flush=True)
+            return int(program.stdout.readline())
 
-    yield run
+        yield run
+        program.stdin.close()
 
 
 @pytest.mark.parametrize("portable", [False, True], ids=["Linux", "Windows"])
@@ -267,9 +284,9 @@ def test_killed_at_every_call_in_turn(kind: str, portable: bool, tmp_path: Path)
     path = place / "x"
     write(path, "old", False)
     seen = set()
-    with program_on(portable, tmp_path / "site") as run:
+    with program_on(portable, tmp_path / "site", kind, path) as run:
         for number in range(1, 200):
-            code = run(kind, path, number)
+            code = run(number)
             if not path.exists():
                 seen.add("aside")
                 with pytest.raises(OutputError, match="exists already"):
