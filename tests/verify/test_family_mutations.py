@@ -97,8 +97,15 @@ def mutated(sound: Sound, directory: Path) -> Iterator[tuple[str, Path]]:
 
 @pytest.mark.parametrize("family", UNSEEN)
 def test_verify_catches_all_and_check_what_the_header_shows(
-    family: str, sound: dict[str, Sound], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    family: str,
+    sound: dict[str, Sound],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv(
+        "DFLASH_TOKENIZER_CACHE", str(tmp_path / "tokenizers")
+    )  # read again each time
     right = sound[family]
     assert verify(right.file, right.drafter, right.target).passed
     names, missed, unseen = [], [], set()
