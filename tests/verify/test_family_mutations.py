@@ -103,9 +103,7 @@ def test_verify_catches_all_and_check_what_the_header_shows(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(
-        "DFLASH_TOKENIZER_CACHE", str(tmp_path / "tokenizers")
-    )  # read again each time
+    monkeypatch.setenv("DFLASH_TOKENIZER_CACHE", str(tmp_path / "tokenizers"))  # read again each time
     right = sound[family]
     assert verify(right.file, right.drafter, right.target).passed
     names, missed, unseen = [], [], set()
