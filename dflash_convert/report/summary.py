@@ -34,6 +34,7 @@ def header(result: ValidationResult) -> str:
         tag("h1", text(names)),
         tag("p", badges(result)),
         tag("p", text(sentence(result)), class_="lead"),
+        _beside(result),
         tag("p", text(when), class_="soft"),
         tiles(result),
         banner(result),
@@ -77,6 +78,12 @@ def _gain_sentence(result: ValidationResult) -> str:
     if result.gain == NO_GAIN:
         return f"On this machine it gains nothing beyond noise: {times}{why}."
     return f"On this machine it is {result.gain}: {times}{why}."
+
+
+def _beside(result: ValidationResult) -> str:
+    """Against the other drafter of the same rounds."""
+    lines = result.beside.lines if result.beside else ()
+    return tag("ul", "".join(tag("li", text(line.strip())) for line in lines)) if lines else ""
 
 
 def tiles(result: ValidationResult) -> str:

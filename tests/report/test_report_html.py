@@ -21,6 +21,8 @@ from dflash_convert.report.markup import WIDE
 from dflash_convert.report.plots import BOTTOM, TOP, Curve, curves
 from dflash_convert.target import Target
 from dflash_convert.validation.gain import Round, SpeedReport
+from dflash_convert.validation.net import Net
+from dflash_convert.validation.net import Part as NetPart
 from dflash_convert.validation.result import (
     NO_FIGURES,
     Divergence,
@@ -395,3 +397,10 @@ def test_the_words_are_those_of_the_glossary(page: str) -> None:
     titles = {term.title for term in TERMS}
     assert len(words.findall("dt")) >= 8
     assert {dt.text for dt in words.findall("dt")} <= titles
+
+
+def test_another_drafter_of_the_same_rounds() -> None:
+    part = NetPart("", 4.0, 4.2, 0.05, "faster", 1.2, 1.1, 1.3)
+    net = Net("a.gguf", "b.gguf", part, (), f"a.gguf beside b.gguf: faster: {part}")
+    everything = texts(ET.fromstring(render(dataclasses.replace(result("n"), beside=net), Extras())))
+    assert "a.gguf beside b.gguf: faster: mean length 4.20 -> 4.00" in everything
