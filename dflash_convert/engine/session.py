@@ -7,7 +7,7 @@ import http.client
 import math
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -205,8 +205,10 @@ def _as_completion(reply: Any) -> Any:
 
 
 @contextlib.contextmanager
-def start(info: EngineInfo, launch: Launch) -> Iterator[Session]:
+def start(info: EngineInfo, launch: Launch, meanwhile: Callable[[], object] = lambda: None) -> Iterator[Session]:
     """Start an engine, wait until its models are loaded, and end it whatever happens inside the block.
+
+    ``meanwhile`` is called while it loads.
 
     Raises :class:`EngineRunError` when it ends early, or is not ready within ``launch.start_timeout``.
     """
@@ -216,6 +218,7 @@ def start(info: EngineInfo, launch: Launch) -> Iterator[Session]:
     process = EngineProcess(command, environment)
     try:
         client = Client(port, key)
+        meanwhile()
         _wait_until_ready(process, client, launch.start_timeout)
         yield Session(process, client, launch, info)
     finally:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import tempfile
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -158,12 +158,13 @@ def round_trip(
     value = {kv.name: kv.value for kv in keys}
     add_bos = bool(value.get("tokenizer.ggml.add_bos_token", value.get("tokenizer.ggml.model") == "llama"))
     bos = value.get("tokenizer.ggml.bos_token_id")
-    with tempfile.TemporaryDirectory(prefix="dflash-vocab-", dir=scratch) as folder, ThreadPoolExecutor(1) as aside:
-        loading = aside.submit(library_of, target, add_bos=add_bos, bos=bos)  # while the engine loads the file
+    libraries: list[Library] = []
+    with tempfile.TemporaryDirectory(prefix="dflash-vocab-", dir=scratch) as folder:
         model = Path(folder) / "vocabulary.gguf"
         write_carrier(model, keys)
-        with start(engine, to_split(model)) as session:
-            library = loading.result()
+        load = partial(library_of, target, add_bos=add_bos, bos=bos)  # which holds the interpreter for half a second
+        with start(engine, to_split(model), lambda: libraries.append(load())) as session:
+            (library,) = libraries
             found = compare(lambda text: session.tokenize(library.prepare(text), special=False), library.text, texts)
             found += compare(lambda text: session.tokenize(library.prepare(text)), library.prompt, texts[:1])
     pre = value.get("tokenizer.ggml.pre")
