@@ -21,6 +21,8 @@ The command line prints both and exits with ``exit_code``; the library never pri
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class DflashError(Exception):
     """Base of all errors; ``tip`` is one sentence on what to do, or None."""
@@ -82,3 +84,13 @@ class HubError(DflashError):
 
 class OutputError(DflashError):
     exit_code = 9
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """``error`` and what led to it."""
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        yield at
+        at = at.__cause__ or at.__context__

@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import NoReturn
 
+from dflash_convert import hub_names
 from dflash_convert.container.reader import Gguf
 from dflash_convert.container.types import MAGIC
 from dflash_convert.errors import DflashError, HubError, UsageError
 from dflash_convert.hashing import sha256_of
 from dflash_convert.hub_gguf import models_of, remote_header
+from dflash_convert.hub_trouble import check_variables, explain, no_connection
 from dflash_convert.jsonfile import read_json
 from dflash_convert.notes import Note
 
@@ -127,6 +128,7 @@ def resolve_drafter(spec: str, *, progress: bool = False, accept: Callable[[Path
 
 def fetch_file(text: str, name: str) -> Path:
     """One file: ``text`` is the file itself, a directory that holds it, or a repository id (fetched into the cache)."""
+    text = hub_names.read(text, "drafter").text
     path = Path(text).expanduser()
     if path.is_dir():
         path = path / name
@@ -135,6 +137,7 @@ def fetch_file(text: str, name: str) -> Path:
     spec = parse_spec(text)
     if spec is None or text.startswith((".", "~", "/")):
         raise UsageError(f"{path}: no such file", tip=f"Name a file, a directory with {name}, or a Hub repository.")
+    check_variables()
     from huggingface_hub import errors, hf_hub_download
 
     inside = spec.inside(name)
@@ -148,7 +151,7 @@ def fetch_file(text: str, name: str) -> Path:
     except errors.EntryNotFoundError as error:
         raise HubError(f"{spec.repo} has no {inside}", tip="Name another repository or a local file.") from error
     except Exception as error:  # see _from_hub
-        _explain(error, spec)
+        explain(error, spec.repo, spec.revision)
 
 
 def cached_file(text: str, name: str) -> Path | None:
@@ -177,16 +180,21 @@ def drafter_files(names: Sequence[str]) -> list[str]:
 def _resolve(
     text: str, role: str, choose: Choice, progress: bool, accept: Callable[[Path], None] = lambda _: None
 ) -> Resolved:
+    text, notes = hub_names.read(text, role)
     path = Path(text).expanduser()
     if path.exists() or (path.suffix == ".gguf" and (path.is_absolute() or len(path.parts) < 3)):
-        return _local(existing(path), role)
+        return _with_notes(_local(existing(path), role), notes)
     spec = parse_spec(text)
     if spec is None or text.startswith((".", "~", "/")) or Path(text.partition("/")[0]).is_dir():
         raise UsageError(
             f"{role} {text!r}: no such directory, and not a Hub repository id either",
             tip="Name a directory that exists, or a repository as owner/name, optionally with @revision.",
         )
-    return _from_hub(spec, role, choose, progress, accept)
+    return _with_notes(_from_hub(spec, role, choose, progress, accept), notes)
+
+
+def _with_notes(found: Resolved, notes: tuple[Note, ...]) -> Resolved:
+    return replace(found, notes=(*notes, *found.notes))
 
 
 def _local(path: Path, role: str) -> Resolved:
@@ -271,6 +279,7 @@ def hashes(path: Path) -> dict[str, str]:
 
 
 def _from_hub(spec: Spec, role: str, choose: Choice, progress: bool, accept: Callable[[Path], None]) -> Resolved:
+    check_variables()
     from huggingface_hub import HfApi, constants
     from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
@@ -297,9 +306,10 @@ def _from_hub(spec: Spec, role: str, choose: Choice, progress: bool, accept: Cal
     except DflashError:
         raise
     except Exception as error:  # the library's errors come from several bases that changed between versions
-        if _is_connection(error):
-            return _from_cache(spec, role, "the Hub cannot be reached")
-        _explain(error, spec)
+        why = no_connection(error)
+        if why is not None:
+            return _from_cache(spec, role, *why, cause=error)
+        explain(error, spec.repo, spec.revision)
     return Resolved(folder, spec.repo, commit, spec.subfolder or None, from_hub=True)
 
 
@@ -333,7 +343,9 @@ def _check_folder(spec: Spec, role: str, chosen: Sequence[str], listed: Sequence
     )
 
 
-def _from_cache(spec: Spec, role: str, reason: str) -> Resolved:
+def _from_cache(
+    spec: Spec, role: str, reason: str, tip: str | None = None, cause: BaseException | None = None
+) -> Resolved:
     """What an earlier run has fetched; HubError when that is not enough."""
     from huggingface_hub import try_to_load_from_cache
 
@@ -347,8 +359,8 @@ def _from_cache(spec: Spec, role: str, reason: str) -> Resolved:
     if path is None or missing:
         raise HubError(
             f"{spec.repo}: {reason}, and the cache does not hold {missing} (revision {revision})",
-            tip="Run once with a connection, or give a local directory instead.",
-        )
+            tip=tip or "Run once with a connection, or give a local directory instead.",
+        ) from cause
     _, commit, _ = cache_origin(path)
     note = Note("warning", f"{spec.repo}: {reason}; the copy in the cache is used (revision {commit})")
     return Resolved(path, spec.repo, commit, spec.subfolder or None, (note,), from_hub=True)
@@ -382,48 +394,3 @@ def _missing(path: Path | None, role: str) -> str | None:
         shards = sorted(set(read_json(index).get("weight_map", {}).values()))
         return next((shard for shard in shards if not (path / shard).is_file()), None)
     return None if any(path.glob("*.safetensors")) else "its weights"
-
-
-def _is_connection(error: BaseException) -> bool:
-    """No answer at all: refused, no name, no route, time-out."""
-    from huggingface_hub.errors import OfflineModeIsEnabled
-
-    if isinstance(error, (OfflineModeIsEnabled, ConnectionError, TimeoutError)):
-        return True
-    return getattr(error, "response", None) is None and any(
-        base.__name__ in ("TransportError", "RequestException", "ConnectError") for base in type(error).__mro__
-    )
-
-
-def _explain(error: Exception, spec: Spec) -> NoReturn:
-    """One sentence per kind of refusal.  The library's own text is left out: it may quote headers."""
-    from huggingface_hub import errors
-
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if isinstance(error, errors.GatedRepoError):
-        if status == 401:
-            raise HubError(
-                f"{spec.repo} is gated: the Hub asks who you are",
-                tip="Accept its terms on its page, then log in with `hf auth login` or set HF_TOKEN.",
-            ) from error
-        raise HubError(
-            f"{spec.repo} is gated and your account has no access",
-            tip="Ask for access on its page; if you have it, check that HF_TOKEN belongs to that account.",
-        ) from error
-    if isinstance(error, errors.RevisionNotFoundError):
-        raise HubError(
-            f"{spec.repo} has no revision {spec.revision or 'main'}",
-            tip="Give a branch, a tag or a full commit after the @.",
-        ) from error
-    if isinstance(error, errors.RepositoryNotFoundError):
-        raise HubError(
-            f"{spec.repo} was not found on the Hub",
-            tip="Check the spelling; a private repository needs HF_TOKEN or `hf auth login`.",
-        ) from error
-    if status == 401:
-        raise HubError(f"{spec.repo}: the Hub refused the token", tip="Set a valid HF_TOKEN, or unset it.") from error
-    if status is not None:
-        raise HubError(f"{spec.repo}: the Hub answered with status {status}", tip="Try again later.") from error
-    if isinstance(error, OSError) and error.errno is not None:
-        raise HubError(f"{spec.repo}: the download cannot be stored ({error.strerror})") from error
-    raise HubError(f"{spec.repo}: the download failed ({type(error).__name__})", tip="Try again.") from error

@@ -13,7 +13,7 @@ import threading
 import click
 
 from dflash_convert import __version__
-from dflash_convert.cli.terminal import INTERRUPTED, Call, call_of, report
+from dflash_convert.cli.terminal import INTERRUPTED, Call, call_of, causes, report
 from dflash_convert.errors import DflashError, InputError, UsageError
 
 # command -> (module, one-line help); the module holds a click command named ``command``
@@ -109,7 +109,10 @@ def main(args: list[str] | None = None) -> None:
     except Exception as error:
         if _verbosity(argv) >= 2:
             sys.excepthook(type(error), error, error.__traceback__)
-        sys.exit(_explain(call, error))
+        code = _explain(call, error)
+        if _verbosity(argv) == 1:
+            causes(error)
+        sys.exit(code)
     sys.exit(code or 0)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,8 +13,12 @@ from typing import Any
 
 import click
 
-from dflash_convert.text import UNPRINTABLE, one_line
+from dflash_convert.errors import chain
+from dflash_convert.text import UNPRINTABLE, one_line, shorten
 
+MAX_CAUSES = 8
+# a token of the Hub, what follows Authorization, and what stands before the host in a URL
+SECRET = re.compile(r"hf_\w+|(?<=://)[^/@\s]+(?=@)|(?<=[Bb]earer )\S+|(?<=[Aa]uthorization: )\S+")
 INTERRUPTED = 130  # as a shell counts a program that Ctrl-C ended
 
 
@@ -54,6 +60,14 @@ def report(call: Call, name: str, message: str, tip: str | None, exit_code: int)
         call.printed = True
         error = {"name": name, "message": one_line(message), "tip": tip and one_line(tip), "exit_code": exit_code}
         click.echo(as_text({"error": error}))
+
+
+def causes(error: BaseException) -> None:
+    """What led to an error, a line each on stderr; tokens and passwords are taken out."""
+    dim, off = ("\x1b[2m", "\x1b[0m") if colour() else ("", "")
+    for cause in itertools.islice(chain(error), 1, MAX_CAUSES):
+        text = shorten(one_line(SECRET.sub("…", str(cause))), 300)
+        click.echo(f"{dim}CAUSE{off} {type(cause).__module__}.{type(cause).__qualname__}: {text}", err=True)
 
 
 def colour() -> bool:
