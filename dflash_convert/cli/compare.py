@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -27,6 +28,7 @@ class CompareGiven(ContestGiven):
     sampled: float | None
     resumed: bool
     thinking: bool
+    targets: bool
 
     @property
     def users(self) -> int:
@@ -54,6 +56,7 @@ class CompareGiven(ContestGiven):
 @click.option("--context", metavar="N,N…", help="Also at these context lengths, for example 1k,8k.")
 @click.option("--sampled", type=click.FloatRange(0.01, 5), metavar="T", help="Also sampled at this temperature.")
 @click.option("--resumed", is_flag=True, help="Also conversations whose beginning is cached.")
+@click.option("--targets", is_flag=True, help="TARGET… DRAFTER: one drafter on several targets.")
 @click.option("--thinking", is_flag=True, help="Also with the template's thinking on and off.")
 @json_option
 @verbosity_options
@@ -64,7 +67,12 @@ def command(given: CompareGiven) -> None:
     A CANDIDATE is FILE.gguf[,n-max=N][,p-min=P], a method such as ngram-mod, or FILE.gguf+ngram-mod. No drafter is
     always one of them. Every candidate answers every prompt once a round, in turned order; finished runs are kept, so
     an interrupted comparison goes on where it stopped.
+
+    With --targets all words but the last are targets, and the last is the drafter: which of them keep its acceptance.
     """
+    if given.targets:
+        _siblings(given)
+        return
     from dflash_convert.contest import images, preset, pruned, report, works
     from dflash_convert.contest.judge import rule
     from dflash_convert.contest.trial import run
@@ -99,6 +107,27 @@ def command(given: CompareGiven) -> None:
     lines += [line for each in net for line in each.lines]
     echo("\n" + "\n".join(lines))
     given.say(f"\nrun it:  {preset.command(given.target, winner)}")
+
+
+def _siblings(given: CompareGiven) -> None:
+    from dataclasses import replace
+
+    from dflash_convert.contest import siblings
+
+    *others, drafter = given.candidates or ("",)
+    if not others:
+        example = "dflash-convert compare --targets A.gguf B.gguf DRAFTER.gguf"
+        raise UsageError("--targets needs two targets and a drafter", tip=example)
+    more = ("parallel", "context", "sampled", "resumed", "thinking", "preset", "html")
+    if unused := next((name for name in more if getattr(given, name)), None):
+        raise UsageError(f"--targets does not go with --{unused}", tip="run compare for one target")
+    targets = [given.target, *map(Path, others)]
+    options = replace(given.options(), candidates=(drafter,))
+    made, found = siblings.compare_targets(options, targets, given.rounds, given.say)
+    if given.as_json:
+        emit(siblings.document(made, found))
+    else:
+        siblings.show(made, found, echo)
 
 
 def label(work: Work, part: str | None) -> str:

@@ -185,7 +185,7 @@ def versus_json(each: Versus) -> dict[str, Any]:
     }
 
 
-def _head(kind: str, made: Contest) -> dict[str, Any]:
+def head_json(kind: str, made: Contest) -> dict[str, Any]:
     """What ran, on what: enough to know the files and the hardware again."""
     files = dict.fromkeys(each.drafter for each in made.candidates if each.drafter is not None)
     return {
@@ -205,7 +205,7 @@ def compare_json(
     nets: Sequence[Net] = (),
 ) -> dict[str, Any]:
     return {
-        **_head("comparison", made),
+        **head_json("comparison", made),
         "work": [ruling_json(each) for each in rulings],
         "by_kind": [ruling_json(each) for each in kinds],
         "net": [asdict(each) for each in nets],
@@ -257,7 +257,7 @@ def _near(found: Tuned, speedup: float) -> bool:
 
 def tune_json(found: Tuned, made: Contest) -> dict[str, Any]:
     return {
-        **_head("tuning", made),
+        **head_json("tuning", made),
         "complete": found.complete,
         "starts": found.starts,
         "exhaustive_starts": found.exhaustive,
