@@ -124,6 +124,15 @@ def _gguf(gguf: Gguf) -> Inspection:
     return Inspection(kind, gguf.path, _given(data), model=model, max_drafts=most)
 
 
+def first_n_max(gguf: Gguf) -> int:
+    """How many tokens a drafter's file drafts when nobody measured."""
+    row = llama.drafter(gguf.architecture)
+    if row is None:
+        return llama.DEFAULT_N_MAX
+    own = Keys("the file", {name: kv.value for name, kv in gguf.keys.items()}).under(row.name)
+    return row.n_max(gguf.tensors, own.integer("block_size", low=1), own.boolean("sample_from_anchor"))
+
+
 def _max_drafts(architecture: str, tensors: Container[str], values: Mapping[str, Any]) -> int:
     row = llama.drafter(architecture)
     if row is None:

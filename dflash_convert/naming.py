@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dflash_convert.llama import Variant
 
-FIRST_GUESS = "n-max is a first guess: dflash-convert tune TARGET DRAFTER finds what pays on this machine"
+FIRST_GUESS = "n-max is a first guess: dflash-convert tune TARGET.gguf DRAFTER.gguf finds what pays here"
 
 
 def default_name(variant: Variant, target_name: str, outtype: str, suffix: str = "") -> str:

@@ -110,6 +110,15 @@ class Watcher:
     def wrote(self, elements: int) -> None:
         """So many more of the tensors' elements are encoded."""
 
+    def amount(self, total: int) -> None:
+        """The step has so many weights to compare, or requests to make."""
+
+    def advanced(self, done: int) -> None:
+        """So many more of them are done."""
+
+    def at(self, item: str) -> None:
+        """The prompt that is answered now."""
+
     def report(self, step: str, document: dict[str, Any]) -> None:
         """What a step found, also when it then fails."""
 
@@ -167,27 +176,35 @@ def prove(file: Path, task: Task, watcher: Watcher, shown: Path | None = None) -
     watcher.step("check")
     findings = _check(file, task, proving, watcher)
     watcher.step("verify")
-    verified = replace(_verify(file, task, proving), path=shown)
+    verified = replace(_verify(file, task, proving, watcher), path=shown)
     watcher.report("verify", verified.json())
     verified.raise_for_status()
     watcher.say(f"verify: {len(verified.tensors)} tensors and {verified.keys_checked} keys are what the source says")
     if proving.validation is None:
         return Proof(findings, verified)
-    # a conversion alone need not wait for these
+    from dflash_convert.validation import expected  # a conversion alone need not wait for these
     from dflash_convert.validation import run as validation
-    from dflash_convert.validation.table import gain_lines, verdict_line
+    from dflash_convert.validation.table import gain_lines, verdict_line  # nor for this one
 
     watcher.step("validate")
     options = replace(proving.validation, drafter=file, force_pair=task.options.force_pair)
     setup = validation.prepare(options)
     watcher.notes(setup.notes)
-    found = validation.validate(setup, lambda text, detail: watcher.say(f"validate: {text}", detail))
+    watcher.amount(expected.requests(setup))
+    found = validation.validate(setup, lambda text, detail: _seen(watcher, text, detail))
     validated = replace(found, drafter=replace(found.drafter, path=str(shown)))
     watcher.report("validate", validated.to_json())
     for line in (verdict_line(validated), *gain_lines(validated)):
         watcher.say(f"validate: {line.strip()}")
     validated.raise_for_status()
     return Proof(findings, verified, validated)
+
+
+def _seen(watcher: Watcher, text: str, detail: bool) -> None:
+    watcher.say(f"validate: {text}", detail)
+    if detail:  # a prompt
+        watcher.at(text)
+        watcher.advanced(1)
 
 
 def _check(file: Path, task: Task, proving: Proving, watcher: Watcher) -> tuple[Finding, ...]:
@@ -212,7 +229,7 @@ def _target(task: Task, proving: Proving) -> Target:
     return replace(task.target, gguf=proving.validation.target) if proving.validation and not copied else task.target
 
 
-def _verify(file: Path, task: Task, proving: Proving) -> VerifyResult:
+def _verify(file: Path, task: Task, proving: Proving, watcher: Watcher) -> VerifyResult:
     # nor for these
     from dflash_convert.verification.drafts import add_fidelity
     from dflash_convert.verification.tensors import verify
@@ -227,5 +244,7 @@ def _verify(file: Path, task: Task, proving: Proving) -> VerifyResult:
         pre=options.pre,
         threads=task.threads,
         engine=True,
+        begin=watcher.amount,
+        progress=watcher.advanced,
     )
     return add_fidelity(found, drafter, target, overrides=options.overrides) if proving.fidelity else found

@@ -27,6 +27,7 @@ from dflash_convert.notes import Note
 from dflash_convert.pairing import check, refusal
 from dflash_convert.pairing.drafters import drafter_plan
 from dflash_convert.pairing.targets import target_directory, target_gguf
+from dflash_convert.text import percent
 from dflash_convert.verification.vocabulary import library_of, write_carrier
 
 if TYPE_CHECKING:
@@ -168,14 +169,14 @@ def choose(
 def _said(ids: ranking.Ids, found: ranking.Coverage | None, predicted: float | None) -> Iterator[Note]:
     if found is None:
         return
-    text = f"{len(ids)} rows cover {100 * found.share:.2f} % of {found.tokens} held-out tokens"
+    text = f"{len(ids)} rows cover {percent(found.share, 2)} of {found.tokens} held-out tokens"
     yield Note("info", f"{text} ({_kinds(found)})")
     if predicted is not None:
         yield Note("info", f"predicted mean length: {predicted:.2f}")
 
 
 def _kinds(found: ranking.Coverage) -> str:
-    return ", ".join(f"{kind} {100 * share:.2f} %" for kind, share in sorted(found.by_kind.items()))
+    return ", ".join(f"{kind} {percent(share, 2)}" for kind, share in sorted(found.by_kind.items()))
 
 
 def _is_in(ids: ranking.Ids, own: ranking.Ids) -> ranking.Ids:
@@ -190,8 +191,8 @@ def _require(
     enough = ranking.rows_for(judged, ranked.held_out, cover)
     cure = f"--keep {enough} would do" if enough else "no number of rows would do: rank on more text of this kind"
     raise ValidationError(
-        f"{keep} rows cover {100 * found.share:.2f} % of {found.tokens} held-out tokens ({_kinds(found)}), less than "
-        f"--cover {cover:g}",
+        f"{keep} rows cover {percent(found.share, 2)} of {found.tokens} held-out tokens ({_kinds(found)}), less than "
+        f"--cover {percent(cover, 2)}",
         tip=f"{cure}; a lower --cover accepts it",
     )
 

@@ -1,8 +1,9 @@
-"""Text for people: a stranger's words made harmless, shortened, in columns."""
+"""Text for people: a stranger's words made harmless, shortened, in columns; one form for each kind of figure."""
 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,19 +31,86 @@ def short(value: Any) -> str:
     if isinstance(value, bytes):
         value = value.decode("utf-8", "backslashreplace")
     if isinstance(value, float):
-        return f"{value:g}"
+        return number(value)
     return shorten(ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value))
 
 
-def columns(rows: Sequence[Sequence[str] | None], align: str = "<") -> list[str]:
-    """Lines of a table: ``align`` has ``<`` or ``>`` per column, its last one for all that follow; None is a rule."""
+def number(value: float) -> str:
+    """As ``:g``, but whole numbers keep their digits: a rope base is 1000000, not 1e+06."""
+    whole = abs(value) < 1e15 and value == int(value)
+    return str(int(value)) if whole else f"{value:g}"
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """``share`` is a fraction of 1; more ``digits`` where shares crowd near the whole."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def size(nbytes: int) -> str:
+    """In MB or GB (powers of ten, as disks and the Hub count)."""
+    if nbytes >= 1e9:
+        return f"{nbytes / 1e9:,.2f} GB"
+    return f"{nbytes / 1e6:,.1f} MB" if nbytes >= 1e5 else f"{nbytes / 1e6:.3f} MB"
+
+
+def duration(seconds: float) -> str:
+    """``4.2 s``, ``3 min 20 s``, ``1 h 5 min``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def wrap(line: str, width: int | None) -> list[str]:
+    """``line`` broken between words, what follows indented two more; a word longer than ``width`` stays whole."""
+    if width is None or len(line) <= width:
+        return [line]
+    indent = line[: len(line) - len(line.lstrip())] + "  "
+    wrapped = textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+    )
+    return wrapped or [line]
+
+
+NARROWEST = 8  # of a column that is narrowed
+GAP = 2
+
+
+def columns(rows: Sequence[Sequence[str] | None], align: str = "<", width: int | None = None) -> list[str]:
+    """Lines of a table: ``align`` has ``<`` or ``>`` per column, its last one for all that follow; None is a rule.
+
+    At most ``width`` wide: its widest columns are broken into several lines of a row, numbers excepted.
+    """
     cells = [row for row in rows if row is not None]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    widths = _narrowed([list(column) for column in zip(*cells, strict=True)], width)
     right = [side == ">" for side in align.ljust(len(widths), align[-1])]
-    rule = ["-" * width for width in widths]
+    lines = []
+    for row in rows:
+        if row is None:
+            lines.append([("-" * each) for each in widths])
+            continue
+        parts = [textwrap.wrap(cell, each) or [""] for cell, each in zip(row, widths, strict=True)]
+        for number in range(max(map(len, parts), default=0)):
+            lines.append([part[number] if number < len(part) else "" for part in parts])
 
     def line(row: Sequence[str]) -> str:
         padded = zip(row, widths, right, strict=True)
-        return "  ".join(cell.rjust(width) if to_right else cell.ljust(width) for cell, width, to_right in padded)
+        return (" " * GAP).join(cell.rjust(each) if to_right else cell.ljust(each) for cell, each, to_right in padded)
 
-    return [line(rule if row is None else row).rstrip() for row in rows]
+    return [line(row).rstrip() for row in lines]
+
+
+def _narrowed(cells: Sequence[Sequence[str]], width: int | None) -> list[int]:
+    """Widths of the columns; the widest gives first, down to its longest number."""
+    widths = [max(map(len, column)) for column in cells]
+    if width is None:
+        return widths
+    least = [max((len(cell) for cell in column if cell[:1].isdigit()), default=0) for column in cells]
+    least = [min(full, max(low, NARROWEST)) for low, full in zip(least, widths, strict=True)]
+    while sum(widths) + GAP * (len(widths) - 1) > width:
+        spare = [full - low for full, low in zip(widths, least, strict=True)]
+        if not any(spare):
+            break
+        widths[max(range(len(widths)), key=lambda i: (spare[i] > 0, widths[i]))] -= 1
+    return widths

@@ -22,6 +22,9 @@ FAKE_SERVER = ROOT / "tests" / "engine" / "fake_llama_server.py"
 COUNTED = "counted: "
 
 
+for _name in ("COLUMNS", "LINES"):  # what is printed into a pipe must not depend on a terminal's
+    os.environ.pop(_name, None)
+    os.unsetenv(_name)  # pytest loads readline, which sets them behind Python's back
 os.environ["DFLASH_TOKENIZER_CACHE"] = "off"  # for the programs that tests start, too
 
 

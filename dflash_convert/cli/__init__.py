@@ -13,8 +13,9 @@ import threading
 import click
 
 from dflash_convert import __version__
-from dflash_convert.cli.terminal import INTERRUPTED, Call, call_of, causes, report
+from dflash_convert.cli.terminal import INTERRUPTED, Call, call_of, causes, kind_of, report
 from dflash_convert.errors import DflashError, InputError, UsageError
+from dflash_convert.text import one_line
 
 # command -> (module, one-line help); the module holds a click command named ``command``
 COMMANDS = {
@@ -97,7 +98,7 @@ def main(args: list[str] | None = None) -> None:
         report(call, UsageError.__name__, error.format_message(), tip, error.exit_code)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:
-        report(call, "Interrupted", "interrupted", None, INTERRUPTED)
+        report(call, "Interrupted", "interrupted", call.how_to_go_on, INTERRUPTED)
         stopped = error if isinstance(error, _Stopped) else error.__cause__  # click wraps it
         if isinstance(stopped, _Stopped):
             signal.signal(stopped.args[0], signal.SIG_DFL)
@@ -133,14 +134,15 @@ def _unwind_on_signals() -> None:
 
 def _explain(call: Call, error: Exception) -> int:
     """One sentence and a tip on stderr; returns the exit code."""
-    name, text, tip = type(error).__name__, str(error), getattr(error, "tip", None)
+    name, text, tip = kind_of(error), str(error), getattr(error, "tip", None)
+    tip = tip and one_line(tip)
     if isinstance(error, DflashError):
         code = error.exit_code
     elif isinstance(error, OSError):  # a file that disappeared or may not be read; writers raise OutputError themselves
         name, code = InputError.__name__, InputError.exit_code
         text = f"{error.filename or 'a file'} cannot be used: {error.strerror or error}"
     else:
-        name, code = DflashError.__name__, DflashError.exit_code
+        code = DflashError.exit_code
         text = f"unexpected {type(error).__name__}: {error}"
         tip = "run again with -vv and report the traceback"
     report(call, name, text, tip, code)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from dflash_convert.cli import nextsteps
 from dflash_convert.cli.common import Given, json_option, parse, say, takes, verbosity_options
-from dflash_convert.cli.terminal import emit
+from dflash_convert.cli.terminal import echo, emit, width
 from dflash_convert.errors import DflashError, UsageError
-from dflash_convert.text import columns
+from dflash_convert.text import columns, percent
 
 if TYPE_CHECKING:
     from dflash_convert.pipeline import Proving, Task
@@ -61,6 +62,7 @@ def command(given: BatchGiven) -> int:
         raise UsageError("--scheduler excludes --job and --jobs", tip="the cluster decides how many jobs run")
     if given.list_jobs:
         _list(plan, given.as_json)
+        nextsteps.show(given, [("run them", [nextsteps.command("batch", given.release)])])
         return 0
     # a scheduler's or a person's polite end must reach the children, as Ctrl-C does
     signal.signal(signal.SIGTERM, _interrupt)
@@ -68,7 +70,10 @@ def command(given: BatchGiven) -> int:
     if given.as_json:
         emit(summary.to_json())
     else:
-        click.echo(_table(summary))
+        echo(_table(summary))
+    made = [Path(each.file) for each in summary.packages if each.file]
+    if made:
+        nextsteps.upload(given, made)
     return summary.exit_code
 
 
@@ -81,16 +86,16 @@ def _list(plan: Release, as_json: bool) -> None:
     if as_json:
         emit({"schema": 1, "out": str(plan.out), "jobs": names})
     else:
-        click.echo("\n".join(f"{number:>4}  {name}" for number, name in enumerate(names)))
+        echo("\n".join(f"{number:>4}  {name}" for number, name in enumerate(names)))
 
 
 def _one(plan: Release, job: Job, given: BatchGiven) -> Summary:
-    from dflash_convert.cli.progress import Shown, show_result
+    from dflash_convert.cli.watch import Shown, show_result
     from dflash_convert.release.batch import Summary
     from dflash_convert.release.job import Outcome, run_job
 
     try:
-        with Shown(given) as watcher:
+        with Shown(given, given.threads) as watcher:
             outcome, result = run_job(job, lambda: task_of(job, given), watcher, force=given.force)
         if result is not None:
             show_result(result, given, Path(job.pair.target_gguf) if job.pair.target_gguf else None)
@@ -162,11 +167,11 @@ def _table(summary: Summary) -> str:
     rows = [("job", "status", "exit", "accepted", "length", "file")]
     for kind, outcomes in (("", summary.jobs), ("package ", summary.packages)):
         for each in outcomes:
-            accepted = "" if each.acceptance is None else f"{100 * each.acceptance:.1f} %"
+            accepted = "" if each.acceptance is None else percent(each.acceptance)
             length = "" if each.mean_length is None else f"{each.mean_length:.2f}"
             last = each.file or (f"{each.step}: {each.message}" if each.step else each.message or "")
             rows.append((kind + each.name, each.status, str(each.exit_code), accepted, length, last))
-    return "\n".join(columns(rows))
+    return "\n".join(columns(rows, width=width()))
 
 
 def convert_arguments(job: Job, threads: int | None) -> list[str]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dflash_convert import hub
-from dflash_convert.cli.common import Given, echo, json_option, override_options, takes, verbosity_options
-from dflash_convert.cli.terminal import emit
+from dflash_convert.cli import nextsteps
+from dflash_convert.cli.common import Given, json_option, override_options, takes, verbosity_options
+from dflash_convert.cli.terminal import echo, emit
 from dflash_convert.errors import UsageError
 from dflash_convert.target import Target
 
@@ -65,6 +66,15 @@ def command(given: CheckGiven) -> None:
     if not given.as_json:
         warned = f", {len(findings)} warning{'s' if len(findings) > 1 else ''}" if findings else ""
         given.say(f"{names[0]} fits {names[1]}{warned}")
+        nextsteps.show(given, [_next(given, drafter, found.path)])
+
+
+def _next(given: CheckGiven, drafter: Path, target: Path) -> tuple[str, list[str]]:
+    """Two files can run; what is no file yet is converted, or run with the target's GGUF."""
+    if not drafter.is_file():
+        return "convert it", [nextsteps.command("convert", given.drafter, "--target-model-dir", given.target)]
+    gguf = given.target if target.is_file() else nextsteps.TARGET
+    return "see what it gains", [nextsteps.command("validate", given.drafter, gguf)]
 
 
 def _drafter(given: CheckGiven) -> tuple[Path, str | None]:

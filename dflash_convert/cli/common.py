@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -12,11 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dflash_convert.cli.terminal import echo, on_terminal
 from dflash_convert.errors import UsageError
 from dflash_convert.notes import Note
-from dflash_convert.text import printable
 
 if TYPE_CHECKING:
+    from dflash_convert.cli.progress import Progress
     from dflash_convert.drafter import Overrides, Taps
     from dflash_convert.head.options import HeadOptions
     from dflash_convert.plan import TypeOptions
@@ -55,8 +54,14 @@ class Given:
 
     @property
     def progress(self) -> bool:
-        """Progress bars only on a terminal."""
-        return progress_wanted(self.quiet)
+        """Whether libraries may draw their own bars."""
+        return not self.quiet and on_terminal(err=True)
+
+    def bar(self, phase: str, unit: str, total: int | None = None) -> Progress:
+        """The progress of one step, for ``with``."""
+        from dflash_convert.cli.progress import Progress
+
+        return Progress(phase, unit, total, quiet=self.quiet)
 
 
 def takes(kind: type[G]) -> Callable[[Callable[[G], R]], Callable[..., R]]:
@@ -91,19 +96,9 @@ def say(text: str, *, quiet: bool = False) -> None:
         echo(text, err=True)
 
 
-def echo(text: str, *, err: bool = False) -> None:
-    """Print text that may hold a stranger's words: names and values of a checkpoint or a GGUF."""
-    click.echo(printable(text), err=err)
-
-
 def show_notes(notes: Iterable[Note], *, quiet: bool = False) -> None:
     for note in notes:
         say(f"  {MARK[note.level]}{note.text}", quiet=quiet)
-
-
-def progress_wanted(quiet: bool) -> bool:
-    """Progress bars only on a terminal."""
-    return not quiet and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def type_options(command: F) -> F:

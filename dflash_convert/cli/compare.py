@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dflash_convert.cli.common import echo, json_option, takes, verbosity_options
+from dflash_convert.cli import nextsteps
+from dflash_convert.cli.common import json_option, takes, verbosity_options
 from dflash_convert.cli.contest import FILE, ContestGiven, contest_options
-from dflash_convert.cli.terminal import emit
+from dflash_convert.cli.terminal import echo, emit, leaving
 from dflash_convert.errors import UsageError
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ def command(given: CompareGiven) -> None:
     survived: tuple[Survival, ...] = ()
     net: list[Net] = []
     for work in works.make(made.engines, made.items, made.chats, loads, given.say):
-        book = run(made.engines, made.candidates, work, given.rounds, made.store, given.say)
+        with given.bar(work.label, "requests") as bar, leaving(given.kept):
+            book = run(made.engines, made.candidates, work, given.rounds, made.store, given.say, watch=bar)
         parts = dict.fromkeys(work.kinds) if work.apart else {None: None}
         rulings += [rule(label(work, part), made.candidates, book, work, part) for part in parts]
         if work.label == images.LABEL:
@@ -106,7 +108,7 @@ def command(given: CompareGiven) -> None:
     lines = [*map(report.advice, (*rulings, *kinds)), *map(report.survival, survived)]
     lines += [line for each in net for line in each.lines]
     echo("\n" + "\n".join(lines))
-    given.say(f"\nrun it:  {preset.command(given.target, winner)}")
+    nextsteps.show(given, [("run it", [preset.command(given.target, winner)])])
 
 
 def _siblings(given: CompareGiven) -> None:

@@ -59,6 +59,11 @@ class ContestGiven(Given):
         """The most requests at a time, for which memory is planned."""
         return 1
 
+    @property
+    def kept(self) -> str:
+        """What an interrupt leaves."""
+        return "nothing was kept" if self.fresh else "finished runs are kept"
+
     def options(self) -> Options:
         """``--prompts`` and ``--set`` exclude each other."""
         from dflash_convert.contest.prepare import Options

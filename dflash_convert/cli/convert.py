@@ -11,7 +11,6 @@ import click
 from dflash_convert import hub
 from dflash_convert.cli.common import (
     Given,
-    echo,
     head_options,
     json_option,
     override_options,
@@ -19,10 +18,10 @@ from dflash_convert.cli.common import (
     type_options,
     verbosity_options,
 )
-from dflash_convert.cli.terminal import emit
+from dflash_convert.cli.terminal import echo, emit, leaving
 from dflash_convert.errors import UsageError
 from dflash_convert.target import Target
-from dflash_convert.text import one_line
+from dflash_convert.text import one_line, size
 
 if TYPE_CHECKING:
     from dflash_convert.drafter import Overrides
@@ -100,14 +99,14 @@ def command(given: ConvertGiven) -> None:
     """
     task = task_of(given)
     from dflash_convert import pipeline
-    from dflash_convert.cli.progress import Shown, show_findings, show_result
+    from dflash_convert.cli.watch import Shown, show_plan, show_result
 
     if given.dry_run:
         prepared = pipeline.prepare(task)
-        show_findings(prepared, given)
+        show_plan(prepared, given)
         _print_plan(prepared, given)
         return
-    with Shown(given) as watcher:
+    with Shown(given, given.threads) as watcher, leaving(watcher.left):
         result = pipeline.run(task, watcher)
     show_result(result, given, given.validate or task.target.gguf)
     if given.as_json:
@@ -217,18 +216,16 @@ def _print_plan(prepared: Prepared, given: ConvertGiven) -> None:
 
     plans = []
     for plan, path in zip(prepared.conversion.files, prepared.paths, strict=True):
-        size = layout(plan.keys, plan.entries).size
-        plans.append(plan_to_json(plan, size - plan.padded_bytes) | {"path": str(path)})
+        nbytes = layout(plan.keys, plan.entries).size
+        plans.append(plan_to_json(plan, nbytes - plan.padded_bytes) | {"path": str(path)})
         if given.as_json:
             continue
-        echo(f"{path}  {plan.outtype}  {size} bytes")
+        echo(f"{path}  {plan.outtype}  {size(nbytes)}")
         for kv in plan.keys:
-            click.echo(one_line(f"  {kv.name} = {shown_value(kv)}"))
+            echo(one_line(f"  {kv.name} = {shown_value(kv)}"))
         for tensor, kind in plan.tensors:
             shape = " x ".join(map(str, tensor.shape))
             source = ", ".join(s.name for s in tensor.sources) or tensor.transform
             echo(f"  {tensor.name:<36} {kind.name:<6} {shape:<16} <- {source}")
     if given.as_json:
         emit(plans)
-    else:
-        given.show_notes(prepared.conversion.notes)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
-from dflash_convert.cli.common import Given, echo, json_option, takes, verbosity_options
-from dflash_convert.cli.terminal import emit
+from dflash_convert.cli import nextsteps
+from dflash_convert.cli.common import Given, json_option, takes, verbosity_options
+from dflash_convert.cli.terminal import echo, emit
 from dflash_convert.container.reader import require_file
 
 
@@ -51,3 +52,5 @@ def command(given: DiffGiven) -> None:
         f"{len(result.keys)} keys and {len(result.tensors)} tensors differ, "
         f"{result.equal_keys} keys and {result.equal_tensors} tensors are equal"
     )
+    compare = [nextsteps.command("verify", path, nextsteps.DRAFTER_DIR) for path in (given.a, given.b)]
+    nextsteps.show(given, [("compare one with the checkpoint it was made from", compare)])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dflash_convert.cli.common import Given, json_option, takes, verbosity_options
-from dflash_convert.cli.terminal import emit
+from dflash_convert.cli.terminal import echo, emit
 
 if TYPE_CHECKING:
     from dflash_convert.doctor import Report
@@ -42,7 +42,7 @@ def command(given: DoctorGiven) -> int:
         findings = [{k: v for k, v in dataclasses.asdict(f).items() if k != "exit_code"} for f in report.findings]
         emit({"schema": 1, "exit_code": report.exit_code, "findings": findings})
     else:
-        click.echo(_table(report, quiet=given.quiet))
+        echo(_table(report, quiet=given.quiet))
     return report.exit_code
 
 

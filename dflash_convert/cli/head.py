@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dflash_convert.cli import nextsteps
 from dflash_convert.cli.common import Given, head_options, json_option, takes, verbosity_options
-from dflash_convert.cli.terminal import emit
+from dflash_convert.cli.terminal import emit, leaving
 from dflash_convert.container.reader import open_gguf, require_file
 from dflash_convert.errors import UsageError
 from dflash_convert.output import check_output_path
+from dflash_convert.text import size
 
 if TYPE_CHECKING:
     from dflash_convert.head.options import HeadOptions
@@ -66,13 +68,12 @@ def command(given: HeadGiven) -> None:
     (plan,), choice = shrink([Base.of(drafter)], given.head, Target.read(given.target), force=FORCED in drafter.keys)
     if choice is not None:
         given.show_notes(choice.notes)
-    from tqdm import tqdm
-
     total = sum(tensor.rows * tensor.shape[-1] for tensor in drafter.tensors.values())
-    with tqdm(total=total, unit=" weights", unit_scale=True, disable=not given.progress) as bar:
+    with given.bar("writing", "weights", total) as bar, leaving(f"{output} is as it was"):
         nbytes = write_file(plan, output, force=given.force, threads=given.threads, progress=bar.update)
-    given.say(f"{output}: {nbytes / 1e6:,.1f} MB")
+    given.say(f"{output}: {size(nbytes)}")
     if given.as_json:
         emit({"schema": 1, "path": str(output), "bytes": nbytes, **(choice.json() if choice else WHOLE)})
     else:
         click.echo(output)
+    nextsteps.after_file(given, output)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dflash_convert import hub
+from dflash_convert.cli import nextsteps
 from dflash_convert.cli.common import Given, json_option, override_options, takes, verbosity_options
-from dflash_convert.cli.terminal import emit
+from dflash_convert.cli.terminal import echo, emit, width
 from dflash_convert.errors import UsageError
-from dflash_convert.text import columns, one_line
+from dflash_convert.text import columns, number, one_line, size
 
 if TYPE_CHECKING:
     from dflash_convert.drafter import Overrides
@@ -83,6 +84,17 @@ def command(given: InspectGiven) -> None:
     if plan:
         _table(plan)
     given.show_notes((*found.notes, *(plan.notes if plan else ())))
+    nextsteps.show(given, _next(found, given))
+
+
+def _next(found: Inspection, given: InspectGiven) -> list[tuple[str, list[str]]]:
+    target = given.target or (nextsteps.TARGET if found.kind == "drafter-gguf" else nextsteps.TARGET_DIR)
+    if found.kind == "drafter":
+        return [("convert it", [nextsteps.command("convert", given.path, "--target-model-dir", target)])]
+    if found.kind == "drafter-gguf":
+        return [("see whether it fits its target", [nextsteps.command("check", given.path, target)])]
+    drafter = nextsteps.DRAFTER if found.kind == "gguf" else nextsteps.DRAFTER_DIR
+    return [("see whether a drafter fits it", [nextsteps.command("check", drafter, given.path)])]
 
 
 def _target(given: InspectGiven) -> Target | None:
@@ -138,10 +150,10 @@ def _show_fit(found: Inspection, target: Target | None, given: InspectGiven) -> 
         emit(found.json() | {"fit": fits_json(rows, size, request)}, str)
         return
     _show(found.data | {"kind": found.kind})
-    click.echo(f"largest context in {given.fit}, {request.slots} slots, by the type of the target's cache")
+    echo(f"largest context in {given.fit}, {request.slots} slots, by the type of the target's cache")
     lines = [["cache", *(each.drafter or "no drafter" for each in rows)]]
     lines += [[kind, *(_cells(each.contexts[kind]) for each in rows)] for kind in rows[0].contexts]
-    click.echo("\n".join(f"  {line}" for line in columns(lines, "<>")))
+    echo("\n".join(f"  {line}" for line in columns(lines, "<>", width())))
     if main.context_length:
         given.say(f"  at most {main.context_length} tokens a slot, as the target was trained; compute is an estimate")
 
@@ -169,32 +181,34 @@ def _show(data: dict[str, Any]) -> None:
             # the file counts layer inputs, config.json layer outputs: one more, and easily confused
             from dflash_convert.drafter import Taps
 
-            click.echo(f"{'taps':<30} {Taps.from_outputs(value['outputs'])}")
-            click.echo(f"{'  in the file (layer inputs)':<30} {_text(value['inputs'])}")
+            echo(f"{'taps':<30} {Taps.from_outputs(value['outputs'])}")
+            echo(f"{'  in the file (layer inputs)':<30} {_text(value['inputs'])}")
         elif isinstance(value, dict):
-            click.echo(f"{name.replace('_', ' ')}")
+            echo(f"{name.replace('_', ' ')}")
             for inner, item in value.items():
-                click.echo(f"  {one_line(inner):<28} {_text(item)}")
+                echo(f"  {one_line(inner):<28} {_text(item, '' if name == 'tokenizer' else inner)}")
         elif value not in (None, []):
-            click.echo(f"{name.replace('_', ' '):<30} {_text(value)}")
+            echo(f"{name.replace('_', ' '):<30} {_text(value, name)}")
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, name: str = "") -> str:
+    if name in ("size", "bytes") and isinstance(value, int):
+        return size(value)
     if isinstance(value, dict):
-        return ", ".join(f"{one_line(str(key))} {_text(item)}" for key, item in value.items())
+        return ", ".join(f"{one_line(str(key))} {_text(item, key)}" for key, item in value.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(_text(item) for item in value)
     if isinstance(value, float):
-        return f"{value:g}"
+        return number(value)
     return one_line(str(value))
 
 
 def _table(plan: MemoryPlan) -> None:
     data = plan.json()
     sides = [side for side in ("drafter", "target") if data[side]]
-    click.echo(f"memory, MiB, at {plan.ctx_size} tokens of context, {plan.slots} slots")
+    echo(f"memory, MiB, at {plan.ctx_size} tokens of context, {plan.slots} slots")
     rows = [["", *sides]]
     for name, key in MEMORY_ROWS:
         values = [data[side][key] for side in sides]
         rows.append([name, *("-" if value is None else f"{value:,.2f}" for value in values)])
-    click.echo("\n".join(f"  {line}" for line in columns(rows, "<>")))
+    echo("\n".join(f"  {line}" for line in columns(rows, "<>", width())))

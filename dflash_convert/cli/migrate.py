@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dflash_convert.cli.common import Given, echo, json_option, override_options, takes, verbosity_options
-from dflash_convert.cli.terminal import emit
+from dflash_convert.cli import nextsteps
+from dflash_convert.cli.common import Given, json_option, override_options, takes, verbosity_options
+from dflash_convert.cli.terminal import echo, emit
 
 if TYPE_CHECKING:
     from dflash_convert.container.types import KV
@@ -75,6 +76,7 @@ def command(given: MigrateGiven) -> None:
     else:
         given.say(f"{given.source} ({migration.dialect.name}) rewritten for llama.cpp")
         click.echo(given.output)
+        nextsteps.after_file(given, given.output)
 
 
 def _vocabulary(target: str, given: MigrateGiven) -> Callable[[int], Sequence[KV]]:

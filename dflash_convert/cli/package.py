@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dflash_convert.cli import nextsteps
 from dflash_convert.cli.common import Given, json_option, takes, verbosity_options
-from dflash_convert.cli.terminal import emit
+from dflash_convert.cli.terminal import echo, emit, leaving
 from dflash_convert.container.reader import require_file
 from dflash_convert.errors import UsageError, VerificationError
 
@@ -77,16 +78,14 @@ def command(given: PackageGiven) -> None:
         emit({"schema": 1, "path": str(given.out), "manifest": package.manifest})
     else:
         click.echo(given.out)
+    nextsteps.upload(given, [given.out])
 
 
 def _build(out: Path, given: PackageGiven) -> Package:
-    from tqdm import tqdm
-
     from dflash_convert.release.package import build_package
 
     total = sum(path.stat().st_size for path in given.ggufs if path.is_file())
-    show = given.progress
-    with tqdm(total=total, unit="B", unit_scale=True, disable=not show, desc="packaging") as bar:
+    with given.bar("packaging", "bytes", total) as bar, leaving(f"{out} is as it was"):
         return build_package(given.ggufs, out, _options(given), force=given.force, progress=bar.update)
 
 
@@ -112,4 +111,5 @@ def _check(directory: Path, given: PackageGiven) -> None:
             tip="download it again, or package the files again",
         )
     if not given.as_json:
-        click.echo(f"{directory}: {len(files) + 1} files as in manifest.json")
+        echo(f"{directory}: {len(files) + 1} files as in manifest.json")
+    nextsteps.upload(given, [directory])

@@ -1,93 +1,110 @@
-"""A task's progress and result on stderr."""
+"""How far a long step is: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from pathlib import Path
+import sys
+import time
+from types import TracebackType
+from typing import Any
 
 from tqdm import tqdm
 
-from dflash_convert.cli.common import Given
-from dflash_convert.naming import FIRST_GUESS, server_command
-from dflash_convert.notes import Note
-from dflash_convert.pipeline import Made, Prepared, Result, Watcher
-from dflash_convert.validation import table
+from dflash_convert.cli.terminal import on_terminal, width
+from dflash_convert.text import duration, shorten
+from dflash_convert.watching import Watch
+
+EVERY = 10.0  # seconds between the lines that stand for a bar
+BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{unit} {rate_fmt}, {remaining} left{postfix}"
+NARROW = 60  # columns below which what is being done is left out
+ITEM = 24  # characters of its name
 
 
-class Shown(Watcher):
-    """What happens, as it happens; with a bar on a terminal."""
+class Progress(Watch):
+    """One phase: ``total`` in ``unit``, such as weights, bytes or requests. Use it as a context manager.
 
-    def __init__(self, given: Given) -> None:
-        self._given = given
-        self._bar: tqdm[None] | None = None
+    Where stderr is no terminal a line is printed every EVERY seconds, so that a log shows that something happens and
+    a short run says nothing. A quiet call shows neither.
+    """
 
-    def __enter__(self) -> Shown:
+    def __init__(self, phase: str, unit: str, total: int | None = None, *, quiet: bool = False) -> None:
+        self._phase, self._unit, self._quiet = phase, unit, quiet
+        self._bar: tqdm[Any] | None = None
+        self._item = ""
+        self._said = time.monotonic()
+        if total is not None:
+            self.begin(total)
+
+    def __enter__(self) -> Progress:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def begin(self, total: int, phase: str | None = None) -> None:
+        """Start (again) at nothing of ``total``."""
+        self.close()
+        self._phase, self._said = phase or self._phase, time.monotonic()
+        large = self._unit in ("weights", "bytes")
+        self._bar = tqdm(
+            total=total,
+            desc=self._phase,
+            unit=f" {self._unit}",
+            unit_scale=large,
+            smoothing=0.05,  # near the mean: requests take very different times
+            bar_format=BAR,
+            leave=False,
+            ncols=width(err=True),
+            dynamic_ncols=width(err=True) is None,
+            file=sys.stderr if on_terminal(err=True) else _Nowhere(),
+            disable=self._quiet or total <= 0,
+        )
+
+    def update(self, done: int = 1) -> None:
+        """So much more is done."""
+        if self._bar is not None and not self._bar.disable:
+            if self._bar.n + done > self._bar.total:
+                self._bar.total = self._bar.n + done  # work that was added on the way
+            self._bar.update(done)
+            self._line()
+
+    def item(self, name: str) -> None:
+        """What is being done now."""
+        self._item = name
+        if self._bar is not None and on_terminal(err=True) and (width(err=True) or 80) >= NARROW:
+            self._bar.set_postfix_str(shorten(name, ITEM))
+
+    def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
+            self._bar = None
 
-    def step(self, name: str) -> None:
-        if name != "convert":
-            self.__exit__()
+    def _line(self) -> None:
+        now = time.monotonic()
+        if on_terminal(err=True) or now - self._said < EVERY or self._bar is None:
+            return
+        self._said = now
+        print(self.line(self._bar.n, self._bar.total, self._bar.format_dict["elapsed"]), file=sys.stderr, flush=True)  # noqa: T201
 
-    def say(self, text: str, detail: bool = False) -> None:
-        if not detail or self._given.verbose:
-            self._given.say(text)
-
-    def notes(self, notes: Iterable[Note]) -> None:
-        self._given.show_notes(notes)
-
-    def planned(self, prepared: Prepared) -> None:
-        show_findings(prepared, self._given)
-        total = sum(math.prod(tensor.shape) for tensor in prepared.conversion.description.tensors)
-        hidden = not self._given.progress
-        self._bar = tqdm(total=total, unit=" weights", unit_scale=True, disable=hidden, desc="converting")
-
-    def wrote(self, elements: int) -> None:
-        if self._bar is not None:
-            self._bar.update(elements)
+    def line(self, done: int, total: int, seconds: float) -> str:
+        """The line that stands for a bar."""
+        rate = done / seconds if seconds > 0 else 0.0
+        left = f", about {duration((total - done) / rate)} left" if rate else ""
+        counts = " of ".join(_count(n, self._unit) for n in (done, total))
+        item = f" ({shorten(self._item, ITEM)})" if self._item else ""
+        return f"{self._phase}: {100 * done / total:.0f} %, {counts} {self._unit}{item}{left}"
 
 
-def show_findings(prepared: Prepared, given: Given) -> None:
-    """What speaks against this pair and is written all the same: warnings, and errors that --force-pair overruled."""
-    for finding in prepared.conversion.findings:
-        forced = "refused, but forced: " if finding.severity == "error" else ""
-        given.say(f"  WARNING: {forced}{finding}: {finding.cure}")
+class _Nowhere:
+    """Where a bar is drawn that nobody sees."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        pass
 
 
-def show_result(result: Result, given: Given, target: Path | None) -> None:
-    """What was proved, understood and written, and the command that runs it with the GGUF ``target``."""
-    conversion = result.prepared.conversion
-    d, v = conversion.description, conversion.vocabulary
-    for made in result.files:
-        if made.proof and made.proof.validated:
-            given.say(table.render(made.proof.validated))
-    facts = {"block": d.block_size, "mask token": d.mask_token_id, "reads": d.taps or None}
-    said = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
-    given.say(f"{d.family} drafter{': ' if said else ''}{said}")
-    given.say(
-        f"target {conversion.target_name}: {v.model} vocabulary of {v.size} tokens, "
-        f"pre-tokenizer {v.pre} ({v.pre_source})"
-    )
-    given.show_notes(conversion.notes)
-    for plan in conversion.files:
-        for text in plan.fallbacks:
-            given.say(f"  fallback: {text}")
-    written = [made.written for made in result.files]
-    for one in written:
-        kinds = ", ".join(f"{n} {kind}" for kind, n in one.tensor_types.items())
-        given.say(f"{one.path}: {one.nbytes / 1e6:,.1f} MB, {kinds}, {one.seconds:.1f} s")
-    measured = _measured(result.files[0])
-    model = target or f"{conversion.target_name}.gguf"
-    given.say(f"run it: {server_command(model, written[0].path, d.variant, measured or d.n_max)}")
-    if measured is None:
-        given.say(f"  {FIRST_GUESS}")
-
-
-def _measured(made: Made) -> int | None:
-    """The draft length that a sweep recommends; None where none was run."""
-    found = made.proof.validated if made.proof else None
-    return found.sweep.recommended if found is not None and found.sweep is not None else None
+def _count(n: int, unit: str) -> str:
+    return tqdm.format_sizeof(n) if unit in ("weights", "bytes") else str(n)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from dflash_convert.cli import nextsteps
 from dflash_convert.cli.common import Given, json_option, takes, verbosity_options
-from dflash_convert.cli.terminal import emit
+from dflash_convert.cli.terminal import emit, leaving
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +39,13 @@ def command(given: PublishGiven) -> None:
     Files that are there already are skipped, so running it again resumes. The token comes from HF_TOKEN or
     hf auth login, the address from HF_ENDPOINT.
     """
-    from tqdm import tqdm
-
     from dflash_convert.release.publish import publish
 
     total = sum(path.stat().st_size for path in given.directory.glob("*") if path.is_file())
     show = given.progress and not given.dry_run
     _library_bars(show)
-    with tqdm(total=total, unit="B", unit_scale=True, disable=not show, desc="publishing") as bar:
+    bar = given.bar("publishing", "bytes", 0 if given.dry_run else total)
+    with bar, leaving("files that were uploaded stay"):
         done = publish(
             given.directory,
             given.repository,
@@ -67,6 +68,12 @@ def command(given: PublishGiven) -> None:
         click.echo(f"{done.repository}@{done.commit}")
     else:
         click.echo("\n".join(done.uploaded))
+    if given.dry_run:
+        again = [name for name, wanted in (("--private", given.private), ("--force", given.force)) if wanted]
+        again += ["--revision", given.revision] if given.revision else []
+        nextsteps.show(given, [("upload", [nextsteps.command("publish", given.directory, given.repository, *again)])])
+    else:
+        nextsteps.show(given, [("fetch it elsewhere", [shlex.join(["hf", "download", done.repository])])])
 
 
 def _library_bars(show: bool) -> None:

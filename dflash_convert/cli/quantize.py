@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dflash_convert.cli.common import Given, echo, json_option, takes, type_options, verbosity_options
-from dflash_convert.cli.terminal import emit
+from dflash_convert.cli import nextsteps
+from dflash_convert.cli.common import Given, json_option, takes, type_options, verbosity_options
+from dflash_convert.cli.terminal import echo, emit, leaving
 from dflash_convert.container.reader import open_gguf, require_file
+from dflash_convert.text import duration, size
 
 if TYPE_CHECKING:
     from dflash_convert.plan import FilePlan, TypeOptions
@@ -51,11 +53,8 @@ def command(given: QuantizeGiven) -> None:
             given,
         )
         return
-    from tqdm import tqdm
-
     total = sum(t.rows * t.shape[-1] for t in open_gguf(given.source).tensors.values())
-    show = given.progress
-    with tqdm(total=total, unit=" weights", unit_scale=True, disable=not show, desc="quantizing") as bar:
+    with given.bar("quantizing", "weights", total) as bar, leaving(f"{given.output} is as it was"):
         done = quantize_file(
             given.source,
             given.output,
@@ -69,7 +68,7 @@ def command(given: QuantizeGiven) -> None:
     for text in done.fallbacks:
         given.say(f"  fallback: {text}")
     kinds = ", ".join(f"{n} {kind}" for kind, n in done.tensor_types.items())
-    given.say(f"{given.output}: {done.nbytes / 1e6:,.1f} MB, {kinds}, {done.seconds:.1f} s")
+    given.say(f"{given.output}: {size(done.nbytes)}, {kinds}, {duration(done.seconds)}")
     if given.as_json:
         result = {
             "path": str(given.output),
@@ -80,17 +79,18 @@ def command(given: QuantizeGiven) -> None:
         emit(result | {"fallbacks": done.fallbacks, "seconds": round(done.seconds, 3)})
     else:
         click.echo(given.output)
+    nextsteps.after_file(given, given.output)
 
 
 def _print_plan(plan: FilePlan, given: QuantizeGiven) -> None:
     from dflash_convert.container.writer import layout
     from dflash_convert.plan import plan_to_json
 
-    size = layout(plan.keys, plan.entries).size
-    data = plan_to_json(plan, size - plan.padded_bytes)
+    nbytes = layout(plan.keys, plan.entries).size
+    data = plan_to_json(plan, nbytes - plan.padded_bytes)
     if given.as_json:
         emit(data)
         return
-    click.echo(f"{plan.outtype}: {size} bytes")
+    echo(f"{plan.outtype}: {size(nbytes)}")
     for tensor in data["tensors"]:
         echo(f"  {tensor['name']:<36} {tensor['type']:<6} {' x '.join(map(str, tensor['shape']))}")

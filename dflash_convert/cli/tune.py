@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import click
 
-from dflash_convert.cli.common import echo, json_option, takes, verbosity_options
+from dflash_convert.cli import nextsteps
+from dflash_convert.cli.common import json_option, takes, verbosity_options
 from dflash_convert.cli.contest import FILE, ContestGiven, contest_options
-from dflash_convert.cli.terminal import emit
+from dflash_convert.cli.terminal import echo, emit, leaving
 from dflash_convert.errors import UsageError
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -48,15 +49,17 @@ def command(given: TuneGiven) -> None:
         raise UsageError(f"{without[0]} has no settings to tune", tip="compare runs it beside a drafter")
     main, *sampled = works.make(made.engines, made.items, made.chats, works.Loads(temperature=given.sampled))
     work = main if given.sampled is None else sampled[0]
-    found = tune(
-        made.engines,
-        drafters,
-        work,
-        made.store,
-        given.say,
-        _seconds(given.limit),
-        given.rounds,
-    )
+    with given.bar("tuning", "requests") as bar, leaving(given.kept):
+        found = tune(
+            made.engines,
+            drafters,
+            work,
+            made.store,
+            given.say,
+            _seconds(given.limit),
+            given.rounds,
+            watch=bar,
+        )
     given.write_preset(found.best)
     shown = contest.Shown(made, [found.ruling], found=found)
     given.write_html(found.best, lambda *texts: contest.render(shown, *texts))
@@ -65,7 +68,7 @@ def command(given: TuneGiven) -> None:
         return
     echo(report.tune_text(found))
     echo("\n" + report.memory([found.ruling], made))
-    given.say(f"\nrun it:  {preset.command(given.target, found.best)}")
+    nextsteps.show(given, [("run it", [preset.command(given.target, found.best)])])
 
 
 def _seconds(text: str | None) -> float | None:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dflash_convert.cli import nextsteps
 from dflash_convert.cli.common import Given, json_option, say, takes, verbosity_options
-from dflash_convert.cli.terminal import emit
-from dflash_convert.container.reader import require_file
+from dflash_convert.cli.terminal import echo, emit, leaving, width
+from dflash_convert.container.reader import open_gguf, require_file
 from dflash_convert.errors import UsageError
 from dflash_convert.output import check_output_path, write_text
 
 if TYPE_CHECKING:
+    from dflash_convert.cli.progress import Progress
     from dflash_convert.validation.options import Options
     from dflash_convert.validation.result import ValidationResult
 
@@ -122,14 +124,24 @@ def command(given: ValidateGiven) -> None:
     for path in outputs:
         check_output_path(path, force=given.force)
     require_file(given.drafter, given.target, *([given.beside] if given.beside else []))
-    from dflash_convert.validation import run
+    from dflash_convert.validation import expected, run
 
     setup = run.prepare(options_of(given))
     given.show_notes(setup.notes)
     given.say(_recorded(setup.options))
-    result = run.validate(setup, lambda text, detail: given.say(text) if given.verbose or not detail else None)
+    with given.bar("validating", "requests", expected.requests(setup)) as bar, leaving("nothing was written"):
+        result = run.validate(setup, lambda text, detail: _seen(given, bar, text, detail))
     _show(result, given)
     result.raise_for_status()
+    nextsteps.show(given, _next(result, given))
+
+
+def _seen(given: ValidateGiven, bar: Progress, text: str, detail: bool) -> None:
+    if given.verbose or not detail:
+        given.say(text)
+    if detail:  # a prompt
+        bar.item(text)
+        bar.update()
 
 
 def options_of(given: ValidateGiven) -> Options:
@@ -174,6 +186,14 @@ def options_of(given: ValidateGiven) -> Options:
     )
 
 
+def _next(result: ValidationResult, given: ValidateGiven) -> list[tuple[str, list[str]]]:
+    """Of a pair that may be used."""
+    n_max = result.sweep.recommended if result.sweep else result.settings.n_max
+    run = nextsteps.run_command(open_gguf(given.drafter), given.drafter, given.target, n_max)
+    package = nextsteps.command("package", given.drafter, "--target-gguf", given.target, "--out", "PACKAGE")
+    return [("run it", [run]), ("make a release of it", [package])]
+
+
 def _recorded(options: Options) -> str:
     """The thresholds, before anything runs."""
     t = options.thresholds
@@ -191,7 +211,7 @@ def _show(result: ValidationResult, given: ValidateGiven) -> None:
     if given.as_json:
         emit(result.to_json())
     else:
-        click.echo(table.render(result))
+        echo(table.render(result, width()))
     if given.save_reference and result.exit_code:
         say("reference not saved: a run that failed is nothing to compare with")
     elif given.save_reference:

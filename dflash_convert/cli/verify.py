@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from dflash_convert import hub
-from dflash_convert.cli.common import Given, echo, json_option, override_options, takes, verbosity_options
-from dflash_convert.cli.terminal import emit
+from dflash_convert.cli import nextsteps
+from dflash_convert.cli.common import Given, json_option, override_options, takes, verbosity_options
+from dflash_convert.cli.terminal import echo, emit, width
 from dflash_convert.container.reader import open_gguf, require_file
 from dflash_convert.errors import UsageError
 from dflash_convert.target import Target
-from dflash_convert.text import columns
+from dflash_convert.text import columns, percent
 
 if TYPE_CHECKING:
     from dflash_convert.drafter import Overrides
@@ -78,11 +79,9 @@ def command(given: VerifyGiven) -> None:
     target = Target(gguf=given.target_gguf)
     if given.target:
         target = Target.of(hub.resolve_target(given.target, progress=show), gguf=given.target_gguf)
-    from tqdm import tqdm
-
     from dflash_convert.verification.tensors import verify
 
-    with tqdm(unit=" weights", unit_scale=True, disable=not show, desc="comparing") as bar:
+    with given.bar("comparing", "weights") as bar:
         result = verify(
             given.gguf,
             source,
@@ -92,13 +91,14 @@ def command(given: VerifyGiven) -> None:
             pre=given.pre,
             threads=given.threads,
             engine=target.known,
-            begin=bar.reset,
+            begin=bar.begin,
             progress=bar.update,
         )
     if given.fidelity:
         from dflash_convert.verification.drafts import add_fidelity
 
-        result = add_fidelity(result, source, target, overrides=given.overrides)
+        with given.bar("numpy forward", "contexts") as bar:
+            result = add_fidelity(result, source, target, overrides=given.overrides, watch=bar)
     if given.manifest:
         from dflash_convert.release.manifest import listed_problems
 
@@ -110,7 +110,8 @@ def command(given: VerifyGiven) -> None:
         _table(result, given.verbose)
     given.show_notes(result.notes)
     result.raise_for_status()
-    given.say(f"{given.gguf.name} is what its source says")
+    given.say(f"{given.gguf} is what its source says")
+    nextsteps.after_file(given, given.gguf)
 
 
 def _has_head(path: Path) -> bool:
@@ -129,7 +130,7 @@ def _table(result: VerifyResult, verbose: int) -> None:
         worst = "-" if snr is None else f"{snr:.1f} dB"
         rmse, top = max(t.rmse for t in tensors), max(t.max_error for t in tensors)
         rows.append((kind, str(len(tensors)), status, worst, f"{rmse:.3g}", f"{top:.3g}", tensors[0].decoder))
-    echo("\n".join(columns(rows, "<><>>><")))
+    echo("\n".join(columns(rows, "<><>>><", width())))
     if verbose:
         for t in result.tensors:
             snr_text = "" if t.snr_db is None else f"  {t.snr_db:.1f} dB  cosine {t.cosine:.6f}"
@@ -139,7 +140,7 @@ def _table(result: VerifyResult, verbose: int) -> None:
         for row in result.fidelity.rows:
             text = f"cosine {row.cosine:.6f} (worst {row.worst_cosine:.6f}), logit distance {row.logit_distance:.4f}"
             if row.agreement is not None and row.expected_loss is not None:
-                text += f", same drafts {row.agreement:.1%}, expected loss {row.expected_loss:.1%}"
+                text += f", same drafts {percent(row.agreement)}, expected loss {percent(row.expected_loss)}"
             echo(f"fidelity over {result.fidelity.blocks} blocks: {text}")
     for difference in result.differences:
         echo(f"DIFFERENT  {difference}")

@@ -16,6 +16,7 @@ from dflash_convert.measure.schedule import Stint, schedule
 from dflash_convert.measure.speed import Pass, Sample
 from dflash_convert.output import write_text
 from dflash_convert.validation.result import build
+from dflash_convert.watching import UNSEEN, Watch
 
 Say = Callable[[str], None]
 
@@ -142,18 +143,21 @@ def run(
     store: Store,
     say: Say = lambda _: None,
     book: Book | None = None,
+    watch: Watch = UNSEEN,
 ) -> Book:
-    """``rounds`` of all candidates in turned order (:mod:`dflash_convert.measure.schedule`), after ``book``'s own."""
+    """``rounds`` of all candidates in turned order (:mod:`dflash_convert.measure.schedule`), after ``book``'s own.
+    ``watch`` counts requests."""
+    watch.begin(len(candidates) * rounds * len(work.requests), work.label)
     book = book or Book()
     before = len(book.passes.get(0, {}))
     for each in schedule(len(candidates), rounds):
         stint = Stint(each.side, tuple(before + number for number in each.rounds))
-        _stint(engines, candidates[stint.side], stint, work, store, say, book)
+        _stint(engines, candidates[stint.side], stint, work, store, say, book, watch)
     return book
 
 
 def _stint(
-    engines: Engines, candidate: Candidate, stint: Stint, work: Work, store: Store, say: Say, book: Book
+    engines: Engines, candidate: Candidate, stint: Stint, work: Work, store: Store, say: Say, book: Book, watch: Watch
 ) -> None:
     missing = []
     for number in stint.rounds:
@@ -162,26 +166,32 @@ def _stint(
             missing.append(number)
         else:
             _note(book, stint.side, number, kept)
+            watch.update(len(work.requests))
     if not missing:
         return
     say(f"{candidate.name}{', ' * bool(candidate.settings)}{candidate.settings}: {work.label}, round {missing[0] + 1}")
     book.starts += 1
+    watch.item(candidate.name)
     with engines.start(candidate, work.parallel) as answers:
         for number in missing:
             at = sum(len(rounds) for rounds in book.passes.values())
-            done = _answers(engines, answers, work, at)
+            done = _answers(engines, answers, work, at, watch)
             store.write(candidate, work, number, done)
             _note(book, stint.side, number, done)
 
 
-def _answers(engines: Engines, answers: Answers, work: Work, at: int) -> Done:
-    if work.parallel == 1:
-        return Done(tuple(answers.complete(request) for request in work.requests), (), at, answers.taken_mib())
+def _answers(engines: Engines, answers: Answers, work: Work, at: int, watch: Watch) -> Done:
     traces: list[Trace] = []
     wall: list[float] = []
+    if work.parallel == 1:
+        for request in work.requests:
+            traces.append(answers.complete(request))
+            watch.update()
+        return Done(tuple(traces), (), at, answers.taken_mib())
     for first in range(0, len(work.requests), work.parallel):
         found, ms = engines.together(answers, work.requests[first : first + work.parallel])
         traces += found
+        watch.update(len(found))
         wall.append(ms)
     return Done(tuple(traces), tuple(wall), at, answers.taken_mib())
 

@@ -18,6 +18,7 @@ from dflash_convert.contest.judge import Ruling, rule
 from dflash_convert.contest.trial import Engines, Say, Store, Work, run
 from dflash_convert.engine.trace import Trace, sum_positions
 from dflash_convert.measure.speed import FASTER, MIN_ROUNDS
+from dflash_convert.watching import UNSEEN, Watch
 
 P_MINS = (0.5, 0.8)
 CLOSE = 0.08  # settings this near the best take part in the final
@@ -63,10 +64,12 @@ def tune(
     say: Say = lambda _: None,
     seconds: float | None = None,
     rounds: int = MIN_ROUNDS,
+    watch: Watch = UNSEEN,
 ) -> Tuned:
     """``drafters`` with any settings: depth and ``p-min`` are searched for each. ``seconds`` bounds the search; the
     final always runs."""
-    search = _Search(engines, work, store, say, None if seconds is None else time.monotonic() + seconds / 2)
+    until = None if seconds is None else time.monotonic() + seconds / 2
+    search = _Search(engines, work, store, say, until, watch)
     target_ms = search.target_ms()
     for drafter in drafters:
         search.probe(drafter)
@@ -76,13 +79,13 @@ def tune(
     say(f"final: {', '.join(f'{c.name} ({c.settings})' for c in finalists)} against no drafter")
     candidates = (NOTHING, *finalists)
     every = sum(each.cap for each in drafters) * (1 + len(P_MINS)) * rounds + rounds
-    book = run(engines, candidates, work, rounds, store, say)
+    book = run(engines, candidates, work, rounds, store, say, watch=watch)
     ruling = _fastest(rule(work.label, candidates, book, work))
     for _ in range(MORE):
         if not _open(ruling) or search.starts + book.starts + rounds * len(candidates) > every * SHARE:
             break
         say("too close to call: more rounds")
-        book = run(engines, candidates, work, rounds, store, say, book)
+        book = run(engines, candidates, work, rounds, store, say, book, watch)
         ruling = _fastest(rule(work.label, candidates, book, work))
     return Tuned(
         ruling,
@@ -120,8 +123,9 @@ def _promising(drafters: Sequence[Candidate], measured: Sequence[Measured]) -> l
 class _Search:
     """What was measured so far, one pass a setting."""
 
-    def __init__(self, engines: Engines, work: Work, store: Store, say: Say, until: float | None) -> None:
+    def __init__(self, engines: Engines, work: Work, store: Store, say: Say, until: float | None, watch: Watch) -> None:
         self.engines, self.work, self.store, self.say, self.until = engines, work, store, say, until
+        self.watch = watch
         self.measured: list[Measured] = []
         self.predictions: dict[str, tuple[depth.Prediction, ...]] = {}
         self.starts = 0
@@ -186,7 +190,7 @@ class _Search:
         self.measured.append(Measured(candidate, length, step_ms, speedup))
 
     def _run(self, candidate: Candidate) -> tuple[Trace, ...]:
-        book = run(self.engines, (candidate,), self.work, 1, self.store, self.say)
+        book = run(self.engines, (candidate,), self.work, 1, self.store, self.say, watch=self.watch)
         self.starts += book.starts
         return book.traces(0)
 

@@ -25,6 +25,7 @@ from dflash_convert.forward.load import DrafterSource
 from dflash_convert.forward.ops import F32
 from dflash_convert.forward.target import Target, generate_greedy
 from dflash_convert.notes import Note
+from dflash_convert.watching import UNSEEN, Watch
 
 RANDOM_HEAD_ROWS = 2048
 EMBEDDING_SPREAD = 0.02  # usual standard deviation of trained embedding rows
@@ -65,12 +66,16 @@ def random_contexts(hyper: DrafterHyper, vocab: int, *, count: int = 4, length: 
     return contexts
 
 
-def real_contexts(target: Target, prompts: Sequence[Sequence[int]], n_predict: int = 96) -> list[Context]:
+def real_contexts(
+    target: Target, prompts: Sequence[Sequence[int]], n_predict: int = 96, watch: Watch = UNSEEN
+) -> list[Context]:
     """Each prompt continued greedily by ``target``."""
     contexts = []
+    watch.begin(len(prompts), "the target's text")
     for prompt in prompts:
         text = generate_greedy(target, prompt, n_predict)
         contexts.append(Context((*prompt, *text), len(prompt), target.hyper.hidden, target))
+        watch.update()
     return contexts
 
 
@@ -149,17 +154,21 @@ def fidelity(
     *,
     target: Target | None = None,
     blocks: int = BLOCKS,
+    watch: Watch = UNSEEN,
 ) -> Fidelity:
     """Compare ``encodings`` (by label) with ``source`` on ``blocks`` positions of each context.
 
     ``target`` lends its embeddings and head to drafters that have none; without it fixed random tables stand in, a
     note says so, and drafts are not compared. UsageError without contexts, or for drafters whose blocks differ in size.
+    ``watch`` counts contexts.
     """
     if not contexts:
         raise UsageError("fidelity needs at least one context")
     rows = _vocabulary([source, *encodings.values()])
     notes: list[Note] = []
-    reference = _run(_drafter(source, target, rows, notes), contexts, blocks)
+    watch.begin(len(contexts) * (1 + len(encodings)), "numpy forward")
+    watch.item("source")
+    reference = _run(_drafter(source, target, rows, notes), contexts, blocks, watch)
     scored = target is not None and all(context.target is not None for context in contexts)
     accepted = _acceptance(reference) if scored else None
     table = []
@@ -167,7 +176,8 @@ def fidelity(
         if encoding.hyper.block_size != source.hyper.block_size:
             sizes = f"{encoding.hyper.block_size} and {source.hyper.block_size}"
             raise UsageError(f"{label}: block sizes {sizes} cannot be compared position by position")
-        results = _run(_drafter(encoding, target, rows, []), contexts, blocks)
+        watch.item(label)
+        results = _run(_drafter(encoding, target, rows, []), contexts, blocks, watch)
         table.append(_row(label, reference, results, accepted))
     return Fidelity(tuple(table), len(reference), accepted, tuple(notes))
 
@@ -198,7 +208,7 @@ def _drafter(source: DrafterSource, target: Target | None, rows: int, notes: lis
     return Drafter(weights, source.hyper, embed=embed, head=head)
 
 
-def _run(drafter: Drafter, contexts: Sequence[Context], blocks: int) -> list[_Result]:
+def _run(drafter: Drafter, contexts: Sequence[Context], blocks: int, watch: Watch) -> list[_Result]:
     size = drafter.max_drafts + drafter.first_slot
     results = []
     for context in contexts:
@@ -213,6 +223,7 @@ def _run(drafter: Drafter, contexts: Sequence[Context], blocks: int) -> list[_Re
             step = max(block.logits.shape[1] // LOGITS, 1)
             logits = block.logits[drafter.first_slot :, ::step].copy()
             results.append(_Result(block.hidden[drafter.first_slot :], logits, draft, right, len(truth)))
+        watch.update()
     return results
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dflash_convert.text import columns, shorten
+from dflash_convert.text import columns, percent, shorten
 from dflash_convert.validation import gain
 from dflash_convert.validation.result import Figures, RunResult, Sweep, ValidationResult
 
@@ -16,20 +16,22 @@ RUNS_HEAD = (
     *("run", "n-max", "thinking", "context", "accepted", "drafted", "acceptance", "mean len", "tok/s"),
     *("baseline tok/s", "same text"),
 )
+PROMPT_TIMES = range(1, 5)  # columns that a narrow terminal does without
+RUN_SETTINGS = range(2, 5)
 NAME_WIDTH = 32
 NONE = "-"
 
 
-def render(result: ValidationResult) -> str:
-    """All of it: pair, per-prompt table, acceptance by position, other runs, sweep, verdict."""
+def render(result: ValidationResult, width: int | None = None) -> str:
+    """All of it: pair, prompts, acceptance by position, other runs, sweep, verdict. Tables keep to ``width``."""
     parts = [_identity(result)]
     if not result.failure:
-        parts.append(prompt_table(result))
+        parts.append(prompt_table(result, width))
         if result.total.acceptance_by_position:
-            shares = "  ".join(f"{100 * a:.1f}" for a in result.total.acceptance_by_position)
-            parts.append(f"acceptance by block position, %:  {shares}")
+            shares = ", ".join(map(percent, result.total.acceptance_by_position))
+            parts.append(f"acceptance by block position: {shares}")
         if result.runs:
-            parts.append(_runs_table(result.runs))
+            parts.append(_runs_table(result.runs, width))
         if result.sweep:
             parts.append(_sweep_text(result))
         if result.reference:
@@ -55,10 +57,19 @@ def gain_lines(result: ValidationResult) -> list[str]:
     return [*lines, *(result.beside.lines if result.beside else ())]
 
 
-def prompt_table(result: ValidationResult) -> str:
+def prompt_table(result: ValidationResult, width: int | None = None) -> str:
     rows = [_row(p.name, p.figures) for p in result.prompts]
     rule = [None] if len(rows) > 1 else []
-    return "\n".join(columns([HEAD, None, *rows, *rule, _row("total", result.total)], "<>"))
+    return _table([HEAD, None, *rows, *rule, _row("total", result.total)], PROMPT_TIMES, width)
+
+
+def _table(rows: Sequence[tuple[str, ...] | None], dispensable: range, width: int | None) -> str:
+    """Where there is too little room the ``dispensable`` columns are left out; --json has them all."""
+    lines = columns(rows, "<>", width)
+    if width is None or max(map(len, lines)) <= width:
+        return "\n".join(lines)
+    kept = [row and tuple(cell for i, cell in enumerate(row) if i not in dispensable) for row in rows]
+    return "\n".join(columns(kept, "<>", width))
 
 
 def _identity(result: ValidationResult) -> str:
@@ -84,7 +95,7 @@ def _row(name: str, f: Figures) -> tuple[str, ...]:
         f"{f.tokens_per_second:.2f}",
         f"{f.accepted:,}",
         f"{f.drafted:,}",
-        f"{100 * f.acceptance:.2f} %",
+        percent(f.acceptance),
         f"{f.mean_length:.2f}",
         NONE if f.baseline_tokens_per_second is None else f"{f.baseline_tokens_per_second:.2f}",
         _same(f),
@@ -95,17 +106,17 @@ def _same(f: Figures) -> str:
     return NONE if f.identical is None else ("yes" if f.identical else "NO")
 
 
-def _runs_table(runs: Sequence[RunResult]) -> str:
-    rows = []
+def _runs_table(runs: Sequence[RunResult], width: int | None) -> str:
+    rows: list[tuple[str, ...] | None] = []
     for run in runs:
         label = run.label if not run.temperature else f"{run.label}, temperature {run.temperature:g}"
         thinking = NONE if run.thinking is None else ("on" if run.thinking else "off")
         t = run.total
         base = NONE if t.baseline_tokens_per_second is None else f"{t.baseline_tokens_per_second:.2f}"
-        counts = (f"{t.accepted:,}", f"{t.drafted:,}", f"{100 * t.acceptance:.2f} %", f"{t.mean_length:.2f}")
+        counts = (f"{t.accepted:,}", f"{t.drafted:,}", percent(t.acceptance), f"{t.mean_length:.2f}")
         speeds = (f"{t.tokens_per_second:.2f}", base)
         rows.append((label, str(run.n_max), thinking, f"{run.context:,}", *counts, *speeds, _same(t)))
-    return "\n".join(columns([RUNS_HEAD, None, *rows], "<>"))
+    return _table([RUNS_HEAD, None, *rows], RUN_SETTINGS, width)
 
 
 def _sweep_text(result: ValidationResult) -> str:
@@ -128,8 +139,8 @@ def _reference_text(result: ValidationResult) -> str:
     r = result.reference
     if r is None:
         return ""
-    here = 100 * (r.acceptance - r.drop)
+    there, here = percent(r.acceptance), percent(r.acceptance - r.drop)
     return (
-        f"reference {r.path} ({r.engine}): acceptance {100 * r.acceptance:.2f} % there, {here:.2f} % here, "
+        f"reference {r.path} ({r.engine}): acceptance {there} there, {here} here, "
         f"{'text identical' if not r.differing else f'{len(r.differing)} texts differ'}"
     )

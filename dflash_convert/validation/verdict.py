@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from dflash_convert.errors import ValidationError
+from dflash_convert.text import percent
 from dflash_convert.validation.gain import SpeedReport
 from dflash_convert.validation.result import (
     BROKEN,
@@ -109,7 +110,7 @@ def _difference(prompt: PromptResult, where: str) -> str:
 
 def _collapsed(total: Figures, runs: Sequence[RunResult]) -> tuple[str, ...]:
     return tuple(
-        f"acceptance falls from {100 * total.acceptance:.1f} % to {100 * run.total.acceptance:.1f} % "
+        f"acceptance falls from {percent(total.acceptance)} to {percent(run.total.acceptance)} "
         f"at {run.context} tokens of context"
         for run in runs
         if run.label == "long-context" and run.total.acceptance < COLLAPSE * total.acceptance
@@ -149,7 +150,7 @@ def _reference_reasons(reference: ReferenceComparison | None) -> tuple[str, ...]
     if reference.drop > reference.tolerance:
         reasons.append(
             f"acceptance fell by {100 * reference.drop:.2f} points against the reference "
-            f"({100 * reference.acceptance:.2f} %), at most {100 * reference.tolerance:.2f} were allowed"
+            f"({percent(reference.acceptance)}), at most {100 * reference.tolerance:.2f} were allowed"
         )
     if reference.differing:
         reasons.append(f"the text differs from the reference for {', '.join(reference.differing)}")
@@ -161,7 +162,7 @@ def _below(total: Figures, acceptance: float, length: float) -> bool:
 
 
 def _summary(total: Figures) -> str:
-    share = f"{total.accepted} of {total.drafted} drafts accepted ({100 * total.acceptance:.1f} %)"
+    share = f"{total.accepted} of {total.drafted} drafts accepted ({percent(total.acceptance)})"
     return f"{share}, mean length {total.mean_length:.2f}"
 
 

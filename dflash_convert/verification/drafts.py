@@ -21,6 +21,7 @@ from dflash_convert.forward.load import (
 )
 from dflash_convert.hparams import architectures
 from dflash_convert.notes import Note
+from dflash_convert.watching import UNSEEN, Watch
 
 if TYPE_CHECKING:
     from dflash_convert.drafter import Overrides
@@ -33,11 +34,16 @@ PROMPTS = ("function add(a, b) {", "const items = [1, 2, 3];", "The weather toda
 
 
 def add_fidelity(
-    result: VerifyResult, drafter: Path, target: Target, *, overrides: Overrides | None = None
+    result: VerifyResult,
+    drafter: Path,
+    target: Target,
+    *,
+    overrides: Overrides | None = None,
+    watch: Watch = UNSEEN,
 ) -> VerifyResult:
     """The same contexts through checkpoint and GGUF in the numpy forward; hidden states and logits compared.
 
-    ``overrides`` are those of the conversion, so that the source is read as it was.
+    ``overrides`` are those of the conversion, so that the source is read as it was; ``watch`` counts contexts.
 
     With a small Qwen3-type target whose weights are at hand (its GGUF, or in its directory) the context is
     that target's own greedy text, and drafts are compared too; else it is noise, and a note says why.
@@ -49,9 +55,11 @@ def add_fidelity(
         note = Note("info", f"fidelity compares no drafts: {why}")
         result = dataclasses.replace(result, notes=(*result.notes, note))
         tokens = array_length(open_gguf(result.path).get("tokenizer.ggml.tokens"))
-        found = fidelity(source, encoded, random_contexts(source.hyper, tokens or source.hyper.mask_token + 1))
+        model = None
+        contexts = random_contexts(source.hyper, tokens or source.hyper.mask_token + 1)
     else:
-        found = fidelity(source, encoded, real_contexts(model, _prompts(target)), target=model)
+        contexts = real_contexts(model, _prompts(target), watch=watch)
+    found = fidelity(source, encoded, contexts, target=model, watch=watch)
     return dataclasses.replace(result, fidelity=found, notes=(*result.notes, *found.notes))
 
 

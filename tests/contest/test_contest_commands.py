@@ -87,7 +87,7 @@ def test_the_table_fits_and_a_preset_names_the_winner(drafters: dict[str, Path],
     assert ran.code == 0, ran.err
     assert max(map(len, ran.out.split("\n\n")[0].splitlines())) <= 80
     assert "2 requests at a time" in ran.out
-    assert "run it:  llama-server -m" in ran.err
+    assert "run it:\n  llama-server -m" in ran.err
     assert preset.read_text().startswith("version = 1\n")
     assert cli("compare", TARGET, "ngram-mod", *SHORT, "--fresh", "--preset", preset).code == 9
 
@@ -124,7 +124,7 @@ def test_tune_writes_settings_or_says_why_nothing_pays(drafters: dict[str, Path]
         (("tune", TARGET, "ngram-mod"), "no settings to tune"),
         (("compare", TARGET, "ngram-mod", "--context", "64k"), "more than --ctx-size"),
         (("compare", TARGET, "ngram-mod", "--parallel", "x"), "is no number"),
-        (("tune", TARGET, "{}", "--time", "soon"), "no length of time"),
+        (("tune", TARGET, "{}", "--time", "soon"), "not a length of time"),
     ],
 )
 def test_calls_that_cannot_be(drafters: dict[str, Path], args: tuple[object, ...], words: str) -> None:

@@ -72,7 +72,7 @@ def test_the_bare_command_converts_and_prints_only_the_path(fixtures: Path, tmp_
     )
     assert result.stdout == f"{tmp_path / 'new' / 'dflash-tiny-js-BF16.gguf'}\n"
     assert "DFlash drafter: block 8, mask token 503, reads outputs of target layers 1, 3, 4\n" in result.stderr
-    command = "llama-server -m tiny-js.gguf -md " + result.stdout.strip()
+    command = "llama-server -m TARGET.gguf -md " + result.stdout.strip()
     assert f"{command} --spec-type draft-dflash --spec-draft-n-max 7 -fa on" in result.stderr
     assert "n-max is a first guess: dflash-convert tune" in result.stderr
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from simulated_engine import setup
+
+from dflash_convert.validation import expected
+from dflash_convert.validation.prompts import Item
 
 Validate = Callable[..., Any]
 
@@ -146,3 +151,14 @@ def test_answers_too_short_to_time_prove_no_speed(validate: Validate) -> None:
     result = validate("normal", "--quick", "--rounds", 3, "--n-predict", 5, "--json", "--n-max", 4).json
     assert (result["gain"], result["speed"]["prompts"]) == ("not measured", 0)
     assert "at least 8 tokens" in result["speed"]["reason"]
+
+
+def test_progress_knows_how_many_requests_there_are(validate: Validate) -> None:
+    """Each prompt is told as it begins; so many were expected. Two prompts, three rounds with and without the drafter,
+    then a sampled and a long run of both."""
+    ran = validate("normal", "--n-max", "4,2", "--rounds", 3, "-v")
+    assert ran.code == 0, ran.err
+    begun = [line for line in ran.err.splitlines() if line.startswith(("two 1", "two 2"))]
+    two = tuple(Item(name, "set", 31, prompt=name) for name in ("one", "two"))
+    planned = replace(setup(quick=False, long_context=512), items=two, n_max=(4, 2))
+    assert len(begun) == expected.requests(planned) == 3 * (2 + 2 + 2) + 2 * (2 + 2)

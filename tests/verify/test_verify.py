@@ -161,7 +161,7 @@ def half_norm(keys: Keys, tensors: Tensors) -> None:
     ("change", "expected"),
     [
         (set_key(u32("dflash.block_size", 9)), "key dflash.block_size is 9, expected 8"),
-        (set_key(f32("dflash.rope.freq_base", 1e7)), "key dflash.rope.freq_base is 1e+07, expected 1e+06"),
+        (set_key(f32("dflash.rope.freq_base", 1e7)), "key dflash.rope.freq_base is 10000000, expected 1000000"),
         (drop_key("dflash.target_layers"), "key dflash.target_layers is missing, expected [2, 4, 5]"),
         (
             set_key(boolean("dflash.attention.causal", True)),
