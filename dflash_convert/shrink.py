@@ -22,6 +22,7 @@ from dflash_convert.head.base import Base, current_map
 from dflash_convert.head.build import Head
 from dflash_convert.head.matrix import target_matrices
 from dflash_convert.head.options import HeadOptions
+from dflash_convert.head.provenance import NAMES
 from dflash_convert.head.vocabulary import always_kept, read_vocabulary
 from dflash_convert.notes import Note
 from dflash_convert.pairing import check, refusal
@@ -104,7 +105,7 @@ def shrink_conversion(
     files, choice = shrink(bases, asked, target, force=force)
     before = {plan.name: plan for plan in conversion.description.tensors}
     new = [plan for plan, _ in files[0].tensors]
-    tensors = tuple(plan if plan.name in build.NAMES else before[plan.name] for plan in new)
+    tensors = tuple(plan if plan.name in NAMES else before[plan.name] for plan in new)
     found = replace(
         conversion,
         description=replace(conversion.description, tensors=tensors),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.contest.candidates import Candidate
 from dflash_convert.contest.trial import Book, Work
-from dflash_convert.head.sibling import reduced_from, rows_of
+from dflash_convert.head.provenance import provenance, reduced_from
 from dflash_convert.validation.gain import Timed
 from dflash_convert.validation.net import Net, net
 
@@ -40,5 +40,5 @@ def _alike(one: Candidate, other: Candidate) -> bool:
 
 
 def _size(gguf: Gguf) -> float:
-    rows = rows_of(gguf)
-    return float("inf") if rows is None else rows
+    said = provenance(gguf)
+    return float("inf") if said is None else said.rows

@@ -14,13 +14,13 @@ from dflash_convert.container.reader import Gguf
 from dflash_convert.container.types import KV, TensorType, array_length
 from dflash_convert.drafter import TensorPlan
 from dflash_convert.errors import InputError
+from dflash_convert.head.provenance import MAP
 from dflash_convert.pairing.weights import read_integers
 from dflash_convert.plan import FilePlan
 from dflash_convert.quantize import tensor_plan
 from dflash_convert.reduced import map_fault
 
 Ids = NDArray[np.int64]
-MAP = "d2t"
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dflash_convert import llama
-from dflash_convert.container.types import KV, TensorType, f32, string, u32
+from dflash_convert.container.types import KV, TensorType, string
 from dflash_convert.drafter import TensorPlan
 from dflash_convert.errors import FamilyError, PairingError, UsageError
-from dflash_convert.head.base import MAP, Base, Ids, current_map
+from dflash_convert.head.base import Base, Ids, current_map
 from dflash_convert.head.matrix import Matrices
+from dflash_convert.head.provenance import MAP, OWN, PREFIX, Provenance
 from dflash_convert.llama import MARKOV_W2
 from dflash_convert.plan import FilePlan, unquantized_type
 from dflash_convert.reduced import map_fault
@@ -22,9 +23,6 @@ from dflash_convert.tables import HEAD
 
 if TYPE_CHECKING:
     from dflash_convert.head.ranking import Coverage, Ranking
-
-PREFIX = "dflash_convert.head."
-NAMES = frozenset((HEAD, MAP, TABLE, MARKOV_W2))  # tensors that a head of its own changes
 
 
 @dataclass(frozen=True)
@@ -143,19 +141,17 @@ def _keys(drafter: Base, target: Matrices, head: Head, rows: int) -> tuple[KV, .
     if head.ids is not None and isinstance(name, str):
         at = next(i for i, kv in enumerate(keys) if kv.name == "general.name")
         keys[at] = string("general.name", f"{name}-V{short(rows)}")
-    keys.append(u32(f"{PREFIX}rows", rows))
-    if HEAD in drafter.tensors:
-        keys.append(string(f"{PREFIX}source", "own"))
-    else:
-        keys += [string(f"{PREFIX}source", target.name), string(f"{PREFIX}matrix_sha256", target.digest)]
-    if head.ranking is not None:
-        keys += [
-            string(f"{PREFIX}ranking", head.ranking.source),
-            string(f"{PREFIX}ranking_sha256", head.ranking.digest),
-        ]
-    if head.coverage is not None:
-        keys.append(f32(f"{PREFIX}coverage", head.coverage.share))
-    return tuple(keys)
+    own, ranking, coverage = HEAD in drafter.tensors, head.ranking, head.coverage
+    said = Provenance(
+        rows,
+        OWN if own else target.name,
+        None if own else target.digest,
+        None if ranking is None else ranking.source,
+        None if ranking is None else ranking.digest,
+        None if coverage is None else coverage.share,
+        {} if coverage is None else coverage.by_kind,
+    )
+    return (*keys, *said.keys())
 
 
 def short(rows: int) -> str:

@@ -8,9 +8,10 @@ from pathlib import Path
 from dflash_convert.container.reader import Gguf
 from dflash_convert.drafter import Description, TensorPlan
 from dflash_convert.errors import CheckpointError
-from dflash_convert.head.base import MAP, Base, current_map
-from dflash_convert.head.build import PREFIX, selected
+from dflash_convert.head.base import Base, current_map
+from dflash_convert.head.build import selected
 from dflash_convert.head.matrix import target_matrices
+from dflash_convert.head.provenance import MAP, provenance
 from dflash_convert.llama import MARKOV_W2
 from dflash_convert.notes import Note
 from dflash_convert.tables import EMBEDDINGS as TABLE
@@ -19,7 +20,7 @@ from dflash_convert.tables import HEAD
 
 def has_head(gguf: Gguf) -> bool:
     """Whether ``dflash-convert head`` made the file."""
-    return f"{PREFIX}rows" in gguf.keys
+    return provenance(gguf) is not None
 
 
 def with_head(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dflash_convert.head.provenance import OWN
 from dflash_convert.llama import DRAFTERS
 from dflash_convert.release.commands import PLACEHOLDER, TargetGguf, program_call
 from dflash_convert.release.contests import Settings, row_advice, row_settings
@@ -21,6 +22,7 @@ def card_text(document: Mapping[str, Any], target_gguf: TargetGguf | None, setti
         f"# {document['name']}",
         _introduction(document),
         "## Files\n\n" + _file_table(weights),
+        *_heads(weights),
         *_validation(document["validation"]),
         *_fidelity(document["verification"]),
         *_contests(document["contests"]),
@@ -93,6 +95,44 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def _file_table(weights: Sequence[Mapping[str, Any]]) -> str:
     rows = [(f"`{f['path']}`", f["type"], f"{f['size'] / 1e6:,.1f} MB", f"`{f['sha256']}`") for f in weights]
     return _table(("file", "type", "size", "SHA-256"), rows) + "\n\n`sha256sum -c SHA256SUMS` checks a download."
+
+
+def _heads(weights: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What was pruned, on what text and where from."""
+    parts = [_head(f["path"], f["head"]) for f in weights if f["head"]]
+    if not parts:
+        return []
+    if any(f["head"] and f["head"]["ranking"] for f in weights):
+        parts.append(
+            "A token without a row is never drafted. The target still verifies every token, so the text does not "
+            "change; on text unlike that of the ranking fewer drafts are of use."
+        )
+    return ["## Its own output head\n\n" + "\n\n".join(parts)]
+
+
+def _head(name: str, head: Mapping[str, Any]) -> str:
+    rows, every = head["rows"], head["vocabulary"]
+    count = f"{rows:,} of {every:,} tokens" if rows < every else f"all {every:,} tokens"
+    text = f"`{name}` has an output head of its own with rows for {count}"
+    if head["source"] == OWN:
+        text += ", those of the drafter's checkpoint."
+    else:
+        text += f", those of the target `{_plain(head['source'])}` (SHA-256 of its matrix "
+        text += f"`{_plain(head['matrix_sha256'] or 'unknown')}`)."
+    if head["own_embeddings"]:
+        text += " It has embeddings of its own too and borrows nothing."
+    if head["ranking"]:
+        text += f" Kept were the tokens most frequent in {_plain(head['ranking'])}"
+        text += f" (SHA-256 `{_plain(head['ranking_sha256'] or 'unknown')}`)"
+        if head["coverage"] is not None:
+            kinds = ", ".join(f"{_plain(kind)} {_share(share)}" for kind, share in head["kinds"].items())
+            text += f", which cover {_share(head['coverage'])} of a held-out part of it" + (kinds and f" ({kinds})")
+        text += "."
+    return text
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.2f} %"
 
 
 def _validation(runs: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dflash_convert.container.keys import keys_of
 from dflash_convert.container.reader import open_gguf
+from dflash_convert.container.types import array_length
 from dflash_convert.errors import ContainerError, InputError, UsageError
+from dflash_convert.head.build import suffix
+from dflash_convert.head.provenance import Provenance, provenance
 from dflash_convert.llama import Variant, drafter, file_type_name, variants
+from dflash_convert.tables import EMBEDDINGS
 from dflash_convert.validation.pair import drafting_method
 
 if TYPE_CHECKING:
@@ -28,6 +32,18 @@ class Origin:
     name: str | None = None
     repository: str | None = None
     revision: str | None = None
+
+
+@dataclass(frozen=True)
+class HeadFacts:
+    """An output head that was given to the drafter: where its rows are from, ``vocabulary`` the tokens there are."""
+
+    said: Provenance
+    vocabulary: int
+    own_embeddings: bool
+
+    def json(self) -> dict[str, Any]:
+        return {**asdict(self.said), "vocabulary": self.vocabulary, "own_embeddings": self.own_embeddings}
 
 
 @dataclass(frozen=True)
@@ -54,6 +70,7 @@ class DrafterFacts:
     config_sha256: str | None
     target_files: dict[str, str]
     tool_version: str | None
+    head: HeadFacts | None
 
     @property
     def spec_type(self) -> str:
@@ -89,7 +106,7 @@ def read_facts(path: Path) -> DrafterFacts:
         block_size=block,
         max_drafts=row.max_drafts(gguf.tensors, block, anchor) if row and known else None,
         n_max=row.n_max(gguf.tensors, block, anchor) if row and known else None,
-        drafter=_origin(gguf, "drafter", _text(gguf, "general.name")),
+        drafter=_origin(gguf, "drafter", _name(gguf)),
         target=_target(gguf),
         license=_text(gguf, "general.license"),
         license_name=_text(gguf, "general.license.name"),
@@ -97,7 +114,20 @@ def read_facts(path: Path) -> DrafterFacts:
         config_sha256=_text(gguf, "dflash_convert.drafter.config_sha256"),
         target_files=_target_files(gguf),
         tool_version=_text(gguf, "dflash_convert.version"),
+        head=_head(gguf),
     )
+
+
+def _name(gguf: Gguf) -> str | None:
+    """The drafter's, without what a reduced head adds to it."""
+    name, said = _text(gguf, "general.name"), provenance(gguf)
+    return name and name.removesuffix(suffix(said.rows) if said else "")
+
+
+def _head(gguf: Gguf) -> HeadFacts | None:
+    said = provenance(gguf)
+    tokens = array_length(gguf.get("tokenizer.ggml.tokens"))
+    return None if said is None else HeadFacts(said, tokens, EMBEDDINGS in gguf.tensors)
 
 
 def same_release(files: Iterable[DrafterFacts]) -> DrafterFacts:

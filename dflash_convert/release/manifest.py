@@ -5,7 +5,8 @@ The manifest (schema 1; every field in ``docs/schemas.md``)::
     {"schema": 1, "kind": "dflash-release", "tool": {"name", "version"}, "name": ..., "family": ..., "spec_type": ...,
      "block_size": 8, "n_max": 7, "p_min": null, "license": ..., "drafter": ORIGIN + {"config_sha256"},
      "target": ORIGIN + {"files": {tokenizer file: SHA-256}}, "options": {...},
-     "files": [{"path", "role", "size", "sha256", "type", "tensor_types", "converted_by"}, ...],
+     "files": [{"path", "role", "size", "sha256", "type", "tensor_types", "converted_by",
+                "head"}, ...],
      "validation": [{"file", "verdict", "n_max", "drafted", "accepted", "acceptance", "mean_length", "identical",
                      "prompts", "engine", "target", "thresholds"}, ...],
      "verification": [{"file", "tensors", "keys", "worst_snr_db", "worst_cosine", "fidelity"}, ...],
@@ -175,6 +176,7 @@ def _gguf_problems(path: Path, entry: dict[str, Any], document: dict[str, Any]) 
         ("block size", document.get("block_size"), facts.block_size),
         ("type", entry.get("type"), facts.file_type),
         ("tensor types", entry.get("tensor_types"), facts.tensor_types),
+        ("head", entry.get("head"), facts.head.json() if facts.head and "head" in entry else None),
     ):
         if said != found:
             problems.append(Problem(path.name, f"its {what} is {found}, the manifest says {said}"))

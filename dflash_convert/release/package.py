@@ -13,6 +13,7 @@ from dflash_convert import __version__
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.errors import ContainerError, InputError, OutputError, UsageError, VerificationError
 from dflash_convert.hashing import sha256_of
+from dflash_convert.head.build import suffix
 from dflash_convert.naming import FIRST_GUESS, default_name
 from dflash_convert.notes import Note
 from dflash_convert.output import check_directory, check_space, exists_error, whole_directory
@@ -161,7 +162,8 @@ def _names(facts: Sequence[DrafterFacts], options: PackageOptions, notes: list[N
                     f"{each.path}: llama.cpp would not find it, {reason}, and the file does not name its target",
                     tip=f"give --target-name, or a name like {each.variant.prefix}TARGET-{each.file_type}.gguf",
                 )
-            name = default_name(each.variant, target, each.file_type)
+            ending = "" if each.head is None else suffix(each.head.said.rows)
+            name = default_name(each.variant, target, each.file_type, ending)
             notes.append(Note("derived", f"{each.path.name} becomes {name}: llama.cpp would not find it, {reason}"))
             reason = found_by_llama_cpp(name, each.variant.prefix)
         if reason or not plain_name(name):
@@ -195,6 +197,7 @@ def _document(
             "type": f.file_type,
             "tensor_types": f.tensor_types,
             "converted_by": f.tool_version,
+            "head": f.head and f.head.json(),
         }
         for f in sorted(facts, key=lambda f: names[f.path])
     ]
