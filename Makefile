@@ -28,6 +28,8 @@ help:
 $(BIN)/dflash-convert: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(CI),-c constraints.txt) -e '.[dev]'
+	# without its own bounds: it wants an older numpy than it needs for the tokenizers
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(if $(CI),-c constraints.txt) mistral-common
 	touch $@
 
 demo: $(TOOL)

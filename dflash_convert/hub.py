@@ -35,7 +35,7 @@ TARGET_FILES = (
     "vocab.json",
     "merges.txt",
     "tokenizer.model",
-    "tokenizer.model.v*",
+    "*.model.v*",
     "spiece.model",
     "sentencepiece.bpe.model",
     "tekken.json",

@@ -28,6 +28,8 @@ from dflash_convert.container.writer import Entry, GgufOutput, layout
 from dflash_convert.engine.session import start
 from dflash_convert.engine.trace import to_split
 from dflash_convert.errors import TokenizerError
+from dflash_convert.vocab.files import TokenizerFiles
+from dflash_convert.vocab.spm import model_file
 from dflash_convert.vocab.tokens import SPACE_MARK
 
 if TYPE_CHECKING:
@@ -132,10 +134,11 @@ def library_of(target: Path, *, add_bos: bool, bos: int | None) -> Library:
 
 def tokenizer_file(target: Path) -> Path:
     """What the target's own library reads; TokenizerError where there is none."""
-    for name in ("tokenizer.json", "tokenizer.model"):
-        if (target / name).is_file():
-            return target / name
-    raise TokenizerError(f"{target}: neither tokenizer.json nor tokenizer.model, so no library can tokenize with it")
+    file = target / "tokenizer.json"
+    found = file if file.is_file() else model_file(TokenizerFiles(target))
+    if found is None:
+        raise TokenizerError(f"{target}: neither tokenizer.json nor a SentencePiece model, so no library can tokenize")
+    return found
 
 
 def vocabulary_keys(gguf: Path) -> list[KV]:

@@ -19,14 +19,6 @@ from dflash_convert.vocab.tekken import load_tekken
 from dflash_convert.vocab.tiktoken import load_tiktoken, looks_like_ranks
 from dflash_convert.vocab.types import Vocabulary
 
-SPM_NAMES = (
-    "tokenizer.model",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "tokenizer.model.v3",
-    "tokenizer.model.v2",
-    "tokenizer.model.v1",
-)
 LARGE = 1 << 15  # tokens from which the cache is used
 MAX_SIZE = 1 << 21  # tokens; the largest vocabulary in the field has 262,208
 
@@ -119,7 +111,7 @@ def _model_file(request: Request) -> Path | None:
     """The SentencePiece model: the one given, else the target's own."""
     if request.tokenizer_model is not None:
         return request.tokenizer_model
-    return next((request.files.directory / name for name in SPM_NAMES if request.files.has(name)), None)
+    return spm.model_file(request.files, request.notes)
 
 
 def _from_model(request: Request, path: Path, document: dict[str, Any] | None = None) -> Vocabulary:

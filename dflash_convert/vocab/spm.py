@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array as packed
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from dflash_convert.vocab.files import TokenizerFiles, content, is_int
 from dflash_convert.vocab.tokens import SPACE_MARK, TokenTable, looks_special, placeholders
 from dflash_convert.vocab.types import TokenType
 
+NAMES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 PAD_SCORE = -10000.0
 ADDED_SCORE = -1000.0
 
@@ -28,6 +30,19 @@ class Pieces:
     unigram: bool
     space_prefix: bool
     special: Mapping[str, int]
+
+
+def model_file(files: TokenizerFiles, notes: list[Note] | None = None) -> Path | None:
+    """The directory's SentencePiece model; of Mistral's several (``NAME.model.v3``, ``.v7m1``) the newest version."""
+    for name in NAMES:
+        if files.has(name):
+            return files.directory / name
+    versions = [path for path in files.glob("*.model.v*") if is_sentencepiece(files.read(path.name))]
+    versions.sort(key=lambda path: list(map(int, re.findall(r"\d{1,9}", path.name.partition(".model.")[2]))))
+    if len(versions) > 1 and notes is not None:
+        rest = ", ".join(path.name for path in versions[:-1])
+        notes.append(Note("derived", f"tokenizer from {versions[-1].name}, the newest beside {rest}"))
+    return versions[-1] if versions else None
 
 
 def is_sentencepiece(data: bytes) -> bool:
