@@ -110,7 +110,7 @@ def test_known_limits() -> None:
 
 
 def test_no_source_to_compare_with(fixtures: Path, tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match=r"neither tokenizer\.json nor tokenizer\.model"):
+    with pytest.raises(TokenizerError, match=r"neither tokenizer\.json nor a SentencePiece model"):
         library_of(fixtures / "tokenizers" / "tekken", add_bos=False, bos=None)
 
 
