@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from dflash_convert import hub
 from dflash_convert.cli import nextsteps
 from dflash_convert.cli.common import Given, json_option, parse, say, takes, verbosity_options
-from dflash_convert.cli.terminal import echo, emit, width
-from dflash_convert.errors import DflashError, UsageError
+from dflash_convert.cli.terminal import echo, emit, leaving, width
+from dflash_convert.errors import ConfigError, DflashError, UsageError
+from dflash_convert.release.plan import PLACES
 from dflash_convert.text import columns, percent
 
 if TYPE_CHECKING:
+    from dflash_convert.cli.convert import ConvertGiven
+    from dflash_convert.cli.validate import ValidateGiven
     from dflash_convert.pipeline import Proving, Task
     from dflash_convert.release.batch import Runner, Summary
     from dflash_convert.release.plan import Job, Release
 
 G = TypeVar("G", bound=Given)
+SHOWN = 5  # defects of a release.toml that are told at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +68,10 @@ def command(given: BatchGiven) -> int:
         _list(plan, given.as_json)
         nextsteps.show(given, [("run them", [nextsteps.command("batch", given.release)])])
         return 0
-    # a scheduler's or a person's polite end must reach the children, as Ctrl-C does
-    signal.signal(signal.SIGTERM, _interrupt)
-    summary = _one(plan, plan.job(given.job), given) if given.job is not None else _all(plan, given)
+    wanted = [plan.job(given.job)] if given.job is not None else plan.jobs
+    check_entries(given.release, wanted)
+    with leaving("finished jobs are kept"):
+        summary = _one(plan, wanted[0], given) if given.job is not None else _all(plan, given)
     if given.as_json:
         emit(summary.to_json())
     else:
@@ -77,8 +82,36 @@ def command(given: BatchGiven) -> int:
     return summary.exit_code
 
 
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
+def check_entries(release: Path, jobs: Sequence[Job]) -> None:
+    """All that can be known before any work: places, options, thresholds. ConfigError names every defect."""
+    first = {job.pair.name: job for job in jobs}  # a pair's types differ in nothing that is checked here
+    found = [f"{name}: {problem}" for name, job in first.items() for problem in _problems(job)]
+    if found:
+        more = f" (and {len(found) - SHOWN} more)" if len(found) > SHOWN else ""
+        raise ConfigError(f"{release}: {'; '.join(found[:SHOWN])}{more}", tip="nothing was run")
+
+
+def _problems(job: Job) -> Iterator[str]:
+    for key in ("drafter", "target"):
+        text = getattr(job.pair, key)
+        if not Path(text).exists() and (text.startswith((".", "/", "~")) or hub.parse_spec(text) is None):
+            yield f"{key} {text} does not exist and is not a Hub id"
+    for key in PLACES:
+        text = getattr(job.pair, key)
+        if text is not None and not Path(text).is_file():
+            yield f"{key} {text} does not exist"
+    try:
+        asked = _asked(job, None)
+        files = [asked.types.imatrix]
+        if job.pair.target_gguf:
+            wanted = _proof(job)
+            files += [wanted.thresholds, wanted.reference]
+            if not any(file and not file.is_file() for file in files):
+                _proving(job)
+    except DflashError as error:
+        yield f"{error}{f' ({error.tip})' if error.tip else ''}"
+        return
+    yield from (f"{file} does not exist" for file in files if file is not None and not file.is_file())
 
 
 def _list(plan: Release, as_json: bool) -> None:
@@ -110,29 +143,41 @@ def task_of(job: Job, given: BatchGiven) -> Task:
     """``job`` as if its options had been given to ``convert`` and ``validate``."""
     from dflash_convert.cli import convert
 
-    asked = _parse("convert", convert.command, convert.ConvertGiven, convert_arguments(job, given.threads))
+    asked = _asked(job, given.threads)
+    task = convert.task_of(replace(asked, quiet=given.quiet, verbose=given.verbose))
+    return replace(task, proving=_proving(job))
+
+
+def _asked(job: Job, threads: int | None) -> ConvertGiven:
+    from dflash_convert.cli import convert
+
+    asked = _parse("convert", convert.command, convert.ConvertGiven, convert_arguments(job, threads))
     for unwanted, there, tip in (
         ("--dry-run", asked.dry_run, None),
         ("--validate", asked.validate, "target_gguf = … validates a pair"),
         ("--outtype", len(asked.outtypes) > 1, "types = […] says which files to make"),
     ):
         if there:
-            raise UsageError(f"{unwanted} has no place in convert = […]", tip=tip)
-    task = convert.task_of(replace(asked, quiet=given.quiet, verbose=given.verbose))
-    return replace(task, proving=_proving(job))
+            raise UsageError(f"{unwanted} has no place in convert = …", tip=tip)
+    convert.check_options(asked)
+    return asked
+
+
+def _proof(job: Job) -> ValidateGiven:
+    from dflash_convert.cli import validate
+
+    asked = _parse("validate", validate.command, validate.ValidateGiven, validate_arguments(job))
+    unwanted = "--html" if asked.html else "--save-reference" if asked.save_reference else None
+    if unwanted:
+        raise UsageError(f"{unwanted} has no place in validate = …: the job's report is validation.json")
+    return asked
 
 
 def _proving(job: Job) -> Proving:
     from dflash_convert.cli import validate
     from dflash_convert.pipeline import Proving
 
-    wanted = None
-    if job.pair.target_gguf:
-        asked = _parse("validate", validate.command, validate.ValidateGiven, validate_arguments(job))
-        unwanted = "--html" if asked.html else "--save-reference" if asked.save_reference else None
-        if unwanted:
-            raise UsageError(f"{unwanted} has no place in validate = […]: the job's report is validation.json")
-        wanted = validate.options_of(asked)
+    wanted = validate.options_of(_proof(job)) if job.pair.target_gguf else None
     return Proving(wanted, job.pair.n_max, job.pair.fidelity)
 
 
@@ -140,7 +185,7 @@ def _parse(name: str, command: click.Command, kind: type[G], arguments: list[str
     try:
         return parse(command, kind, arguments)
     except click.ClickException as error:
-        raise UsageError(f"{name} = […]: {error.format_message()}", tip=f"see dflash-convert {name} --help") from None
+        raise UsageError(f"{name} = …: {error.format_message()}", tip=f"see dflash-convert {name} --help") from None
 
 
 def _all(plan: Release, given: BatchGiven) -> Summary:
@@ -150,7 +195,8 @@ def _all(plan: Release, given: BatchGiven) -> Summary:
         say(text, quiet=given.quiet or not given.verbose)
 
     runner = _runner(plan, given, detail)
-    return run_batch(plan, runner, given.say, force=given.force, package=not given.no_package)
+    with given.bar("jobs", "jobs") as bar:
+        return run_batch(plan, runner, given.say, force=given.force, package=not given.no_package, watch=bar)
 
 
 def _runner(plan: Release, given: BatchGiven, log: Callable[[str], None]) -> Runner:

@@ -118,7 +118,7 @@ def command(given: ConvertGiven) -> None:
 
 def task_of(given: ConvertGiven) -> Task:
     """What is to be done; Hub ids are fetched, and what is derived on the way is shown."""
-    _check_options(given)
+    check_options(given)
     drafter = hub.resolve_drafter(given.drafter, progress=given.progress, accept=_not_a_target)
     given.show_notes(drafter.notes)
     target = hub.resolve_target(str(given.target), progress=given.progress)
@@ -144,7 +144,7 @@ def task_of(given: ConvertGiven) -> Task:
     return Task(source, read, options, given.output, given.force, given.threads, _proving(given), given.head)
 
 
-def _check_options(given: ConvertGiven) -> None:
+def check_options(given: ConvertGiven) -> None:
     if given.target is None:
         raise UsageError(
             "--target-model-dir is missing: a drafter borrows its target's tokenizer",

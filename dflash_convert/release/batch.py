@@ -26,6 +26,7 @@ from dflash_convert.output import write_text
 from dflash_convert.release.job import Outcome, child_environment, last_error, program, run_step
 from dflash_convert.release.manifest import MANIFEST, verify_manifest
 from dflash_convert.release.plan import Job, Pair, Release
+from dflash_convert.watching import UNSEEN, Watch
 
 SCHEMA = 1
 PACKAGE_RECORD = "package.json"
@@ -57,14 +58,25 @@ class Summary:
 Runner = Callable[[Iterable[Job]], Iterator[Outcome]]
 
 
-def run_batch(release: Release, runner: Runner, say: Callable[[str], None], *, force: bool, package: bool) -> Summary:
-    """Run all jobs with ``runner``, then make the packages of the pairs whose jobs all succeeded."""
+def run_batch(
+    release: Release,
+    runner: Runner,
+    say: Callable[[str], None],
+    *,
+    force: bool,
+    package: bool,
+    watch: Watch = UNSEEN,
+) -> Summary:
+    """Run all jobs with ``runner``, then make the packages of the pairs whose jobs all succeeded. ``watch`` counts
+    jobs."""
     found: dict[str, Outcome] = {}
     jobs = release.jobs
+    watch.begin(len(jobs))
     say(f"{len(jobs)} jobs, {len(release.pairs)} pairs; -v shows the steps of each")
     for outcome in runner(jobs):
         found[outcome.name] = outcome
         say(f"[{len(found)}/{len(jobs)}] {describe(outcome)}")
+        watch.update()
     packages = []
     for pair in release.pairs if package else ():
         outcome = package_pair(release, pair, [found[job.name] for job in jobs if job.pair is pair], say, force=force)
@@ -153,7 +165,10 @@ def job_command(release: Path, name: str, *, force: bool) -> list[str]:
 def parse_outcome(name: str, code: int, output: str, errors: str) -> Outcome:
     """What a job's process printed, or what its end says when it printed nothing."""
     with suppress(ValueError, KeyError, TypeError):
-        (entry,) = json.loads(output)["jobs"]
+        document = json.loads(output)
+        if "error" in document:
+            return Outcome(name, "failed", code or 1, "run", document["error"]["message"])
+        (entry,) = document["jobs"]
         return Outcome(**entry)
     if code < 0:
         return Outcome(name, "failed", 1, "run", f"its process was ended by signal {-code}")

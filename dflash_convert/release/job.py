@@ -73,7 +73,8 @@ def child_environment() -> dict[str, str]:
     """The environment of a child, which must import the same program."""
     root = str(Path(__file__).resolve().parents[2])
     paths = [root, *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p)]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "NO_COLOR": "1"}
+    inherited = {name: value for name, value in os.environ.items() if name != "COLUMNS"}  # it writes into a pipe
+    return inherited | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "NO_COLOR": "1"}
 
 
 def last_error(text: str) -> str:
@@ -89,7 +90,8 @@ class _Recording(Watcher):
     def __init__(self, job: Job, watcher: Watcher) -> None:
         self.current = "convert"
         self._job, self._watcher = job, watcher
-        self.planned, self.wrote, self.notes = watcher.planned, watcher.wrote, watcher.notes  # type: ignore[method-assign]
+        for name in ("planned", "wrote", "notes", "amount", "advanced", "at"):
+            setattr(self, name, getattr(watcher, name))
 
     def step(self, name: str) -> None:
         self.current = name

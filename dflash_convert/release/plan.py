@@ -12,10 +12,15 @@
     target_gguf = "fixtures/tiny-js/target-bf16.gguf"   # then the pair is validated
 
 Other keys of a pair, each allowed at the top for all pairs: ``target_name``, ``model_name``, ``pre``, ``license``,
-``drafter_repo``, ``target_repo``, ``n_max``, ``prompts``, ``min_acceptance``, ``min_mean_length``,
-``llama_server``, ``convert`` and ``validate`` (lists of more arguments of these commands), ``fidelity`` (true: verify
-compares by the numpy forward too, and drafts where ``target_gguf`` is a small Qwen3-type model) and
-``package_target`` (the target GGUF that the card names, when it is not ``target_gguf``).
+``drafter_repo``, ``target_repo``, ``n_max``, ``prompts``, ``min_acceptance``, ``min_mean_length``, ``llama_server``,
+``fidelity`` (true: verify compares by the numpy forward too, and drafts where ``target_gguf`` is a small Qwen3-type
+model) and ``package_target`` (the target GGUF that the card names, when it is not ``target_gguf``).
+
+``convert`` and ``validate`` hold any other option of these commands, as a table by the options' names::
+
+    convert = { taps = "1,9,17", pure = true, tensor-type = ["ffn_down=q6_k", "attn_v=q6_k"] }
+
+A list of arguments (``["--pure"]``) will do too. Paths in them are the command line's, from the working directory.
 """
 
 from __future__ import annotations
@@ -33,8 +38,8 @@ from dflash_convert.target import plain_name
 MAX_FILE = 1 << 20  # bytes of a release.toml
 TEXTS = ("target_name", "model_name", "pre", "license", "drafter_repo", "target_repo", "package_target")
 PLACES = ("target_gguf", "prompts", "llama_server")
-NUMBERS = ("min_acceptance", "min_mean_length")
-COMMON = (*TEXTS, *PLACES, *NUMBERS, "n_max", "types", "convert", "validate", "fidelity")
+RANGES = {"min_acceptance": (0.0, 1.0), "min_mean_length": (1.0, 1e9)}
+COMMON = (*TEXTS, *PLACES, *RANGES, "n_max", "types", "convert", "validate", "fidelity")
 OWN = ("name", "drafter", "target")
 
 
@@ -98,7 +103,7 @@ class Release:
             if job.name.lower() == name.lower():
                 return job
         shown = ", ".join(job.name for job in jobs[:5]) + (", …" if len(jobs) > 5 else "")
-        raise UsageError(f"{self.path.name} has no job {name}", tip=f"jobs 0 to {len(jobs) - 1}: {shown}")
+        raise UsageError(f"{self.path} has no job {name}", tip=f"jobs 0 to {len(jobs) - 1}: {shown}")
 
 
 def read_release(path: Path) -> Release:
@@ -112,17 +117,17 @@ def read_release(path: Path) -> Release:
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
     base = path.resolve().parent
-    _known(path.name, document, ("out", "pair", *COMMON))
+    _known(str(path), document, ("out", "pair", *COMMON))
     tables = document.get("pair")
     if not isinstance(tables, list) or not tables or not all(isinstance(t, dict) for t in tables):
-        raise ConfigError(f"{path.name} has no [[pair]]", tip="give each pair a [[pair]] with drafter and target")
+        raise ConfigError(f"{path} has no [[pair]]", tip="give each pair a [[pair]] with drafter and target")
     shared = {key: value for key, value in document.items() if key in COMMON}
-    pairs = tuple(_pair(f"{path.name}: pair {i + 1}", base, {**shared, **t}) for i, t in enumerate(tables))
+    pairs = tuple(_pair(f"{path}: pair {i + 1}", base, {**shared, **t}) for i, t in enumerate(tables))
     names = [pair.name.lower() for pair in pairs]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"{path.name}: two pairs are named {name}", tip='tell them apart with name = "…"')
-    out = _typed(path.name, document, "out", str) or "out/release"
+            raise ConfigError(f"{path}: two pairs are named {name}", tip='tell them apart with name = "…"')
+    out = _typed(str(path), document, "out", str) or "out/release"
     return Release(path.resolve(), base / out, pairs)
 
 
@@ -137,15 +142,18 @@ def _pair(where: str, base: Path, table: Mapping[str, Any]) -> Pair:
     values: dict[str, Any] = {}
     for key in (*OWN, *TEXTS, *PLACES):
         values[key] = _typed(where, table, key, str)
-    for key in NUMBERS:
+    for key, (low, high) in RANGES.items():
         values[key] = _typed(where, table, key, (int, float))
+        if values[key] is not None and not low <= values[key] <= high:
+            limits = f"between {low:g} and {high:g}" if high < 1e9 else f"at least {low:g}"
+            raise ConfigError(f"{where}: {key} is {values[key]:g}, which is not {limits}")
     values["n_max"] = _typed(where, table, "n_max", int)
     if values["n_max"] is not None and values["n_max"] < 1:
         raise ConfigError(f"{where}: n_max must be at least 1")
     values["types"] = tuple(dict.fromkeys(t.upper() for t in _strings(where, table, "types")))
     values["fidelity"] = _flag(where, table, "fidelity")
     for key in ("convert", "validate"):
-        values[key] = tuple(_strings(where, table, key))
+        values[key] = _arguments(where, table, key)
     for key in ("drafter", "target"):
         if values[key] is None:
             raise ConfigError(f"{where} has no {key}")
@@ -192,6 +200,26 @@ def _flag(where: str, table: Mapping[str, Any], key: str) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(f"{where}: {key} is {value!r}, which is neither true nor false")
     return value
+
+
+def _arguments(where: str, table: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """Options as a command line has them: from a table by their names, or as a list of arguments."""
+    given = table.get(key, {})
+    if isinstance(given, list):
+        return tuple(_strings(where, table, key))
+    if not isinstance(given, dict):
+        raise ConfigError(f"{where}: {key} must be a table of options", tip=f"for example {key} = {{ pure = true }}")
+    call: list[str] = []
+    for name, value in given.items():
+        option = "--" + name.replace("_", "-").lstrip("-")
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, bool):
+                call.append(option if one else option.replace("--", "--no-", 1))
+            elif isinstance(one, (str, int, float)):
+                call += [option, str(one)]
+            else:
+                raise ConfigError(f"{where}: {key}.{name} is {one!r}, which no option takes")
+    return tuple(call)
 
 
 def _strings(where: str, table: Mapping[str, Any], key: str) -> list[str]:

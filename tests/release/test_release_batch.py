@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,13 @@ def artefacts(out: Path) -> dict[str, bytes]:
             "two pairs are named t",
         ),
         ("[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']\nfidelity=1", "fidelity is 1, which is neither true nor"),
+        ("[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']\nmin_acceptance=48", "is 48, which is not between 0 and 1"),
+        ("[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']\nmin_mean_length=0.5", "is 0.5, which is not at least 1"),
+        ("[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']\nconvert=7", "convert must be a table of options"),
+        (
+            "[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']\nconvert={a={b=1}}",
+            "convert.a is .*, which no option takes",
+        ),
         ("[[pair", "cannot be read"),
     ],
 )
@@ -94,10 +102,36 @@ def test_jobs_in_file_order(tmp_path: Path) -> None:
     assert [job.name for job in plan.jobs] == ["Qwen3-8B/Q8_0", "Qwen3-8B/Q4_0", "two/BF16"]
     assert [pair.license for pair in plan.pairs] == ["mit", "other"]
     assert plan.pairs[1].convert == ("--taps", "1,2")
+    table = "convert = { taps = '1,2', pure = true, block_size = 8, tensor-type = ['a=f16', 'b=f32'] }"
+    path.write_text(path.read_text("utf-8").replace("convert=['--taps', '1,2']", table), "utf-8")
+    call = ("--taps", "1,2", "--pure", "--block-size", "8", "--tensor-type", "a=f16", "--tensor-type", "b=f32")
+    assert read_release(path).pairs[1].convert == call
     assert plan.pairs[0].target == "Qwen/Qwen3-8B@main"  # a Hub id stays one
     assert plan.job("2").name == plan.job("TWO/bf16").name == "two/BF16"
     with pytest.raises(UsageError, match="has no job 3"):
         plan.job("3")
+
+
+def test_all_entries_are_checked_before_any_work(program: Callable[..., Done], release: Any, tmp_path: Path) -> None:
+    bad = (
+        "[[pair]]\nname='b'\ndrafter='./gone'\ntarget='nowhere'\ntypes=['F16']\nconvert={no-such=true}\n"
+        "[[pair]]\nname='c'\ndrafter='a/b'\ntarget='c/d'\ntypes=['F16']\ntarget_gguf='gone.gguf'\n"
+        "validate={min-acceptance=7}\n"
+        "[[pair]]\nname='d'\ndrafter='a/b'\ntarget='c/d'\ntypes=['F16']\nconvert={imatrix='gone.dat', quick=true}"
+    )
+    done = program("batch", path := release(["Q8_0"], bad), "--json")
+    assert done.code == 3
+    message = json.loads(done.out)["error"]["message"]
+    for words in (
+        f"{path}: b: drafter ./gone does not exist and is not a Hub id",
+        "b: target nowhere does not exist",
+        "b: convert = …: No such option",
+        f"c: target_gguf {tmp_path / 'gone.gguf'} does not exist",
+        "(and 1 more)",
+    ):
+        assert words in message
+    assert not (tmp_path / "out").exists()
+    assert program("batch", path, "--job", "tiny/Q8_0").code == 0, "a job looks after its own pair alone"
 
 
 # --- keys and records
@@ -219,13 +253,13 @@ def test_what_a_pair_overrules_holds_in_every_step(program: Callable[..., Done],
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ('convert = ["--block-size", "1"]', "convert = […]: Invalid value for '--block-size'"),
-        ('convert = ["--no-such"]', "convert = […]: No such option"),
+        ('convert = ["--block-size", "1"]', "convert = …: Invalid value for '--block-size'"),
+        ('convert = ["--no-such"]', "convert = …: No such option"),
         ('convert = ["--dry-run"]', "--dry-run has no place in convert"),
         ('convert = ["--validate", "x.gguf"]', "--validate has no place in convert"),
         ('convert = ["-t", "bf16"]', "--outtype has no place in convert"),
         ('target_gguf = "x.gguf"\nvalidate = ["--html", "x.html"]', "--html has no place in validate"),
-        ('target_gguf = "x.gguf"\nvalidate = ["--near-tie", "x"]', "validate = […]: Invalid value for '--near-tie'"),
+        ('target_gguf = "x.gguf"\nvalidate = ["--near-tie", "x"]', "validate = …: Invalid value for '--near-tie'"),
     ],
 )
 def test_arguments_that_a_job_cannot_have(
@@ -233,9 +267,8 @@ def test_arguments_that_a_job_cannot_have(
 ) -> None:
     (tmp_path / "x.gguf").touch()
     done = program("batch", release(["Q8_0"], extra), "--json")
-    (job,) = json.loads(done.out)["jobs"]
-    assert (job["exit_code"], job["status"], job["step"]) == (2, "failed", "convert")
-    assert message in job["message"]
+    assert done.code == 3
+    assert message in json.loads(done.out)["error"]["message"]
 
 
 @pytest.mark.parametrize(("mode", "code", "status"), [("normal", 0, "done"), ("zero-drafts", 6, "failed")])
@@ -268,7 +301,8 @@ def test_validation_is_part_of_the_job(
 def running(path: Path, *arguments: str) -> subprocess.Popen[bytes]:
     call = [sys.executable, "-m", "dflash_convert", "batch", str(path), *arguments]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(call, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    with path.with_suffix(".err").open("wb") as errors:
+        return subprocess.Popen(call, env=env, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
@@ -277,28 +311,40 @@ def test_interrupted_anywhere_it_ends_in_the_same_files(
 ) -> None:
     path = release(["Q8_0"])
     assert program("batch", path).code == 0
-    wanted = artefacts(tmp_path / "out")
-    (tmp_path / "out").rename(tmp_path / "reference")
-    for delay in (0.4, 0.9, 1.4):
+    out = tmp_path / "out"
+    wanted = artefacts(out)
+    out.rename(tmp_path / "reference")
+    for seen in ("jobs/tiny/Q8_0", "jobs/tiny/Q8_0/*.gguf", "jobs/tiny/Q8_0/job.json"):
         child = running(path)
-        time.sleep(delay)
-        os.killpg(child.pid, number)
+        wait_for(child, lambda: descendants(child.pid) and list(out.glob(seen)))  # noqa: B023
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
         code = child.wait(60)
-        assert number == signal.SIGKILL or code in (130, 0)
+        assert code in (0, 130 if number == signal.SIGINT else -number)
     assert program("batch", path).code == 0
-    assert artefacts(tmp_path / "out") == wanted
+    assert artefacts(out) == wanted
     assert not list(tmp_path.rglob("*.partial"))
 
 
-def test_an_interrupted_batch_leaves_no_child(release: Any, tmp_path: Path) -> None:
-    child = running(release(["Q8_0", "Q4_0"]), "--jobs", "2")
-    deadline = time.monotonic() + 30
-    while not (found := descendants(child.pid)) and time.monotonic() < deadline:
-        time.sleep(0.01)
+def test_an_interrupted_batch_leaves_no_child_and_says_how_to_go_on(release: Any, tmp_path: Path) -> None:
+    path = release(["Q8_0", "Q4_0"])
+    child = running(path, "--jobs", "2")
+    wait_for(child, lambda: descendants(child.pid))
+    found = descendants(child.pid)
     assert found
-    child.send_signal(signal.SIGTERM)
+    child.send_signal(signal.SIGINT)
     assert child.wait(60) == 130
     assert not [pid for pid in found if alive(pid)]
+    last = f"finished jobs are kept; the same command goes on:\n  dflash-convert batch {path} --jobs 2\n"
+    assert path.with_suffix(".err").read_text("utf-8").endswith(last)
+
+
+def wait_for(child: subprocess.Popen[bytes], ready: Callable[[], object]) -> None:
+    """Until the batch has come so far, or has ended."""
+    deadline = time.monotonic() + 60
+    while child.poll() is None and not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def descendants(pid: int) -> list[int]:
