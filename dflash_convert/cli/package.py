@@ -31,6 +31,7 @@ class PackageGiven(Given):
     target_gguf: str | None
     name: str | None
     license: str | None
+    repo: str | None
     drafter_repo: str | None
     target_repo: str | None
     target_name: str | None
@@ -49,6 +50,7 @@ class PackageGiven(Given):
 @click.option("--target-gguf", metavar="FILE|REPO", help="The target's GGUF, for the commands and preset.ini.")
 @click.option("--name", help="The package's name; default TARGET-FAMILY-GGUF.")
 @click.option("--license", help="Licence identifier; default the drafter's own.")
+@click.option("--repo", metavar="REPO", help="Where it goes (owner/name), for the card's download command.")
 @click.option("--drafter-repo", metavar="REPO", help="The drafter's Hub id (owner/name[@revision]).")
 @click.option("--target-repo", metavar="REPO", help="The target's Hub id (owner/name[@revision]).")
 @click.option("--target-name", help="The target's name in file names and the card.")

@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
+from dflash_convert.glossary import BY_ANCHOR, plain
 from dflash_convert.head.provenance import OWN
 from dflash_convert.llama import DRAFTERS
 from dflash_convert.release.commands import PLACEHOLDER, TargetGguf, program_call
 from dflash_convert.release.contests import Settings, row_advice, row_settings
+from dflash_convert.release.manifest import PRESET
+from dflash_convert.validation.result import HEALTHY
 
+NEAR = 0.02  # of a mean length: less is no reason for a larger file
 TAGS = ("gguf", "llama.cpp", "speculative-decoding", "draft-model")
 
 
-def card_text(document: Mapping[str, Any], target_gguf: TargetGguf | None, settings: Settings) -> str:
-    """The card of a package from its manifest (without the card's own entry); its commands use ``settings``."""
+def card_text(
+    document: Mapping[str, Any], target_gguf: TargetGguf | None, settings: Settings, reports: Mapping[str, str]
+) -> str:
+    """The card of a package from its manifest (without the texts' own entries); its commands use ``settings``;
+    ``reports`` are the pages on its files."""
     weights = [f for f in document["files"] if f["role"] == "weights"]
     parts = [
         _front_matter(document),
         f"# {document['name']}",
         _introduction(document),
         "## Files\n\n" + _file_table(weights),
+        _which(document, weights, settings),
+        _download(document, settings),
+        _usage(document, target_gguf, settings),
         *_heads(weights),
-        *_validation(document["validation"]),
+        *_validation(document["validation"], reports),
         *_fidelity(document["verification"]),
         *_contests(document["contests"]),
-        _usage(document, weights, target_gguf, settings),
+        _words(),
         "## Where it comes from\n\n" + _provenance(document),
     ]
     return "\n\n".join(parts) + "\n"
@@ -39,11 +51,11 @@ def guessed(document: Mapping[str, Any]) -> bool:
 
 def _front_matter(document: Mapping[str, Any]) -> str:
     """YAML; strings are written as JSON, which YAML reads alike whatever they hold."""
-    bases = [o["repository"] for o in (document["drafter"], document["target"]) if o["repository"]]
+    # the drafter alone: with the target in it, the Hub would list these files among the target's quantizations
+    base = document["drafter"]["repository"]
     lines = ["---"]
-    if bases:
-        lines += ["base_model:", *(f"- {_quoted(name)}" for name in dict.fromkeys(bases))]
-        lines.append("base_model_relation: quantized")
+    if base:
+        lines += ["base_model:", f"- {_quoted(base)}", "base_model_relation: quantized"]
     lines += ["pipeline_tag: text-generation", "library_name: gguf"]
     for key, value in document["license"].items():
         if value:
@@ -93,8 +105,16 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _file_table(weights: Sequence[Mapping[str, Any]]) -> str:
-    rows = [(f"`{f['path']}`", f["type"], f"{f['size'] / 1e6:,.1f} MB", f"`{f['sha256']}`") for f in weights]
-    return _table(("file", "type", "size", "SHA-256"), rows) + "\n\n`sha256sum -c SHA256SUMS` checks a download."
+    planned = [f["memory"] for f in weights if "memory" in f]
+    head = ("file", "type", "size", *((f"memory at {planned[0]['context']:,} tokens",) if planned else ()))
+    rows = []
+    for f in weights:
+        memory = (f"{f['memory']['mib']:,} MiB" if "memory" in f else "",) if planned else ()
+        rows.append((f"`{f['path']}`", f["type"], f"{f['size'] / 1e6:,.1f} MB", *memory))
+    note = (
+        " *Memory* is the drafter's own, beside the target's: weights, cache and buffers, planned." if planned else ""
+    )
+    return _table(head, rows) + f"\n\n`sha256sum -c SHA256SUMS` checks a download.{note}"
 
 
 def _heads(weights: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -118,12 +138,12 @@ def _head(name: str, head: Mapping[str, Any]) -> str:
         text += ", those of the drafter's checkpoint."
     else:
         text += f", those of the target `{_plain(head['source'])}` (SHA-256 of its matrix "
-        text += f"`{_plain(head['matrix_sha256'] or 'unknown')}`)."
+        text += f"`{_plain(head.get('matrix_sha256', 'unknown'))}`)."
     if head["own_embeddings"]:
         text += " It has embeddings of its own too and borrows nothing."
     if head["ranking"]:
         text += f" Kept were the tokens most frequent in {_plain(head['ranking'])}"
-        text += f" (SHA-256 `{_plain(head['ranking_sha256'] or 'unknown')}`)"
+        text += f" (SHA-256 `{_plain(head.get('ranking_sha256', 'unknown'))}`)"
         if head["coverage"] is not None:
             kinds = ", ".join(f"{_plain(kind)} {_share(share)}" for kind, share in head["kinds"].items())
             text += f", which cover {_share(head['coverage'])} of a held-out part of it" + (kinds and f" ({kinds})")
@@ -135,25 +155,79 @@ def _share(share: float) -> str:
     return f"{100 * share:.2f} %"
 
 
-def _validation(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+def picked(document: Mapping[str, Any], settings: Settings) -> str:
+    """The file to take: what ``compare`` or ``tune`` found best; else of the validated ones the smallest that keeps
+    the best mean length but for NEAR of it; else Q8_0, which loses next to nothing, as a drafter is small."""
+    weights = [f for f in document["files"] if f["role"] == "weights"]
+    if settings.file:
+        return settings.file
+    lengths = {run["file"]: run["mean_length"] for run in document["validation"] if run["verdict"] == HEALTHY}
+    if lengths:
+        near = [f for f in weights if lengths.get(f["path"], 0.0) >= (1 - NEAR) * max(lengths.values())]
+        return str(min(near, key=lambda f: f["size"])["path"])
+    return str(next((f for f in weights if f["type"] == "Q8_0"), weights[0])["path"])
+
+
+def _which(document: Mapping[str, Any], weights: Sequence[Mapping[str, Any]], settings: Settings) -> str:
+    name = picked(document, settings)
+    run = next((r for r in document["validation"] if r["file"] == name and r["verdict"] == HEALTHY), None)
+    if settings.file:
+        why = "it was the fastest where they were compared (below)"
+    elif run is not None:
+        of = sum(r["verdict"] == HEALTHY for r in document["validation"])
+        smallest = f"the smallest of {of} that keeps" if of > 1 else "it yields"
+        most = " within 2 % of the best" if of > 1 else ""
+        why = f"{smallest} a mean length of {run['mean_length']:.2f} tokens a step{most}, measured"
+    elif len(weights) == 1:
+        why = "there is no other; how well it drafts was not measured"
+    else:
+        why = "nothing was measured; a drafter is small, and this encoding loses least for its size"
+    return f"**Take `{name}`**: {why}."
+
+
+def _download(document: Mapping[str, Any], settings: Settings) -> str:
+    repository = document["options"].get("repo")
+    call = shlex.join(["hf", "download", repository or "OWNER/NAME", picked(document, settings), "--local-dir", "."])
+    where = "" if repository else " `OWNER/NAME` stands for this repository."
+    return f"## Download\n\n```sh\n{call}\n```\n\n`hf` is `pip install huggingface_hub`.{where}"
+
+
+def _validation(runs: Sequence[Mapping[str, Any]], reports: Mapping[str, str]) -> list[str]:
     if not runs:
         return []
-    head = ("file", "verdict", "drafts accepted", "mean length", "n-max", "greedy text", "target")
+    timed = any("speedup" in run for run in runs)
+    head = ["file", "verdict", "drafts accepted", "mean length", *["speed-up"] * timed]
+    head += ["n-max", "greedy text", "target"]
     same = {True: "identical", False: "differs", None: "not compared"}
     rows = []
     for run in runs:
         accepted = f"{run['accepted']} of {run['drafted']} ({100 * run['acceptance']:.1f} %)"
         target = f"`{_plain(run['target']['name'])}`"
-        text = same[run["identical"]]
-        rows.append(
-            (f"`{run['file']}`", run["verdict"], accepted, f"{run['mean_length']:.2f}", run["n_max"], text, target)
-        )
+        cells = [_linked(run["file"], reports), run["verdict"], accepted, f"{run['mean_length']:.2f}"]
+        cells += [_speedup(run)] * timed
+        rows.append([*cells, run["n_max"], same[run["identical"]], target])
     engines = ", ".join(dict.fromkeys(run["engine"] for run in runs))
-    text = (
-        f"Greedy runs of {runs[0]['prompts']} prompts in {_plain(engines)}. *Mean length* is how many tokens\n"
-        "one step of the target yields; 1 would mean that no draft was of use."
-    )
-    return [f"## Acceptance\n\n{_table(head, rows)}\n\n{text}"]
+    machines = ", ".join(dict.fromkeys(run["hardware"] for run in runs if "speedup" in run))
+    where = f" Speed-ups are against no drafter, on {_plain(machines)}; other hardware gains more or less." * timed
+    text = f"Greedy runs of {runs[0]['prompts']} prompts in {_plain(engines)}.{where}"
+    if reports:
+        text += " Each file links its whole report, a page to download and open."
+    return [f"## Acceptance and speed\n\n{_table(head, rows)}\n\n{text}"]
+
+
+def _linked(file: str, reports: Mapping[str, str]) -> str:
+    return f"[`{file}`]({quote(reports[file])})" if file in reports else f"`{file}`"
+
+
+def _speedup(run: Mapping[str, Any]) -> str:
+    if "speedup" not in run:
+        return str(run["gain"])
+    return f"{run['speedup']:.2f} × ({run['low']:.2f} to {run['high']:.2f})"
+
+
+def _words() -> str:
+    terms = [BY_ANCHOR[name] for name in ("drafter", "acceptance", "mean-accepted-length", "n-max")]
+    return "## Words\n\n" + "\n".join(f"- *{term.title}*: {plain(term)}" for term in terms)
 
 
 def _fidelity(reports: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -199,11 +273,8 @@ def _contests(contests: Sequence[Mapping[str, Any]]) -> list[str]:
     return ["\n\n".join(parts)]
 
 
-def _usage(
-    document: Mapping[str, Any], weights: Sequence[Mapping[str, Any]], target: TargetGguf | None, settings: Settings
-) -> str:
-    # Q8_0 loses next to nothing, and a drafter is small: the one to show when there are several
-    name = settings.file or next((f for f in weights if f["type"] == "Q8_0"), weights[0])["path"]
+def _usage(document: Mapping[str, Any], target: TargetGguf | None, settings: Settings) -> str:
+    name = picked(document, settings)
     where = "In the directory of the drafter"
     if target is None:
         where += f", with `{PLACEHOLDER}` standing for your GGUF of the target"
@@ -218,14 +289,14 @@ def _usage(
         f" For `--models-dir`, put `{name}` and the target into one sub-folder."
     )
     if target is not None:
-        text += "\nThe local `preset.ini` of the package holds the same settings for `llama-server --models-preset`."
+        text += f"\n`{PRESET}` holds the same settings for `llama-server --models-preset`."
     return text
 
 
 def _provenance(document: Mapping[str, Any]) -> str:
     drafter, target, tool = document["drafter"], document["target"], document["tool"]
     rows = [("drafter", _model(drafter)), ("target", _model(target))]
-    if drafter["config_sha256"]:
+    if drafter.get("config_sha256"):
         rows.append(("SHA-256 of the drafter's config.json", f"`{drafter['config_sha256']}`"))
     for name, digest in target["files"].items():
         rows.append((f"SHA-256 of the target's {_plain(name)}", f"`{_plain(digest)}`"))

@@ -10,6 +10,7 @@ from pathlib import Path
 from dflash_convert.engine.preset import preset_ini
 from dflash_convert.errors import UsageError
 from dflash_convert.release.contests import Settings
+from dflash_convert.release.manifest import PRESET
 
 HUB_GGUF = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", re.ASCII)
 PLACEHOLDER = "TARGET.gguf"
@@ -68,7 +69,7 @@ def preset_text(name: str, target: TargetGguf, drafters: list[str], settings: Se
         rows = [("hf-repo" if target.on_hub else "model", target.name)]
         rows += [("spec-draft-model", drafter), *options(settings)]
         sections[name if len(drafters) == 1 else f"{name}-{_encoding(drafter)}"] = rows
-    start = "Start in this directory: llama-server --models-preset preset.ini"
+    start = f"Start in the drafters' directory: llama-server --models-preset {PRESET}"
     return preset_ini(sections, start, *([comment] if comment else []))
 
 

@@ -3,16 +3,16 @@
 The manifest (schema 1; every field in ``docs/schemas.md``)::
 
     {"schema": 1, "kind": "dflash-release", "tool": {"name", "version"}, "name": ..., "family": ..., "spec_type": ...,
-     "block_size": 8, "n_max": 7, "p_min": null, "license": ..., "drafter": ORIGIN + {"config_sha256"},
+     "block_size": 8, "n_max": 7, "p_min": null, "license": ..., "drafter": ORIGIN and "config_sha256" if known,
      "target": ORIGIN + {"files": {tokenizer file: SHA-256}}, "options": {...},
      "files": [{"path", "role", "size", "sha256", "type", "tensor_types", "converted_by",
-                "head"}, ...],
+                "head", "memory"}, ...],
      "validation": [{"file", "verdict", "n_max", "drafted", "accepted", "acceptance", "mean_length", "identical",
-                     "prompts", "engine", "target", "thresholds"}, ...],
+                     "prompts", "engine", "target", "thresholds", "gain", "speedup", "low", "high", "hardware"}, ...],
      "verification": [{"file", "tensors", "keys", "worst_snr_db", "worst_cosine", "fidelity"}, ...],
      "contests": [{"kind", "engine", "hardware", "rows"}, ...]}
 
-``SHA256SUMS`` lists the manifest and every file but the local preset, in the format of ``sha256sum -c``.
+``SHA256SUMS`` lists the manifest and every file, in the format of ``sha256sum -c``.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ KIND = "dflash-release"
 MANIFEST = "manifest.json"
 SUMS = "SHA256SUMS"
 CARD = "README.md"
-PRESET = "preset.ini"
-ROLES = ("weights", "card", "preset")
+# not at the top: there llama.cpp (common/download.cpp) takes a repository for nothing but its preset.ini
+PRESET = "llama-server/preset.ini"
+OLD_PRESET = "preset.ini"
+ROLES = ("weights", "card", "preset", "report")
 MAX_MANIFEST = 16 << 20  # bytes; a manifest of a hundred files is some 100 KB
 HASH = re.compile(r"[0-9a-f]{64}")
 # what Git, the Hub's client and llama.cpp leave in a downloaded repository
@@ -58,7 +60,7 @@ def to_text(document: Mapping[str, Any]) -> str:
 
 def sums_text(document: Mapping[str, Any], manifest_sha256: str) -> str:
     """Lines of ``SHA256SUMS``, sorted by name."""
-    hashes = {f["path"]: f["sha256"] for f in document["files"] if f["role"] != "preset"}
+    hashes = {f["path"]: f["sha256"] for f in document["files"] if f["path"] != OLD_PRESET}
     hashes[MANIFEST] = manifest_sha256
     return "".join(f"{hashes[name]}  {name}\n" for name in sorted(hashes))
 
@@ -94,7 +96,7 @@ def _defect(document: Any) -> str | None:
     seen = set()
     for entry in files:
         path = entry.get("path") if isinstance(entry, dict) else None
-        if not isinstance(path, str) or not plain_name(path) or path in seen:
+        if not isinstance(path, str) or not (plain_name(path) or path == PRESET) or path in seen:
             return f"{path!r} is not a file name, or occurs twice"
         seen.add(path)
         size, digest = entry.get("size"), entry.get("sha256")
@@ -123,13 +125,15 @@ def verify_manifest(directory: Path) -> list[Problem]:
     options = document.get("options")
     beside = options.get("target_gguf") if isinstance(options, dict) else None  # the card says to put it there
     expected = {*(entry["path"] for entry in document["files"]), MANIFEST, SUMS, *FOREIGN, beside}
+    folder = PRESET.split("/")[0]
     problems: list[Problem] = []
     for entry in document["files"]:
         problems += _file_problems(directory, entry, document)
     problems += _sums_problems(directory, document)
-    for path in sorted(directory.iterdir()):
-        if path.name not in expected and not _hidden_folder(path):
-            problems.append(Problem(path.name, "is not in the manifest"))
+    for path in sorted((*directory.iterdir(), *(directory / folder).glob("*"))):
+        name = path.relative_to(directory).as_posix()
+        if name not in expected and not _hidden_folder(path) and not (name == folder and PRESET in expected):
+            problems.append(Problem(name, "is not in the manifest"))
     return problems
 
 
@@ -150,8 +154,8 @@ def _file_problems(directory: Path, entry: dict[str, Any], document: dict[str, A
     name = entry["path"]
     path = directory / name
     if not path.is_file():
-        # the preset is for this machine's llama.cpp and is not uploaded, so a download lacks it
-        return [] if entry["role"] == "preset" and not path.exists() else [Problem(name, "is missing")]
+        # earlier versions did not upload the preset, so a download lacks it
+        return [] if name == OLD_PRESET and not path.exists() else [Problem(name, "is missing")]
     size = path.stat().st_size
     if size != entry["size"]:
         return [Problem(name, f"has {size} bytes, the manifest says {entry['size']}")]

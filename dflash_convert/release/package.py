@@ -11,9 +11,11 @@ from typing import Any, TypeVar
 
 from dflash_convert import __version__
 from dflash_convert.container.reader import open_gguf
-from dflash_convert.errors import ContainerError, InputError, OutputError, UsageError, VerificationError
+from dflash_convert.contest.budget import model_of
+from dflash_convert.errors import ContainerError, DflashError, InputError, OutputError, UsageError, VerificationError
 from dflash_convert.hashing import sha256_of
 from dflash_convert.head.build import suffix
+from dflash_convert.memory.plan import MIB, Request, plan_memory
 from dflash_convert.naming import FIRST_GUESS, default_name
 from dflash_convert.notes import Note
 from dflash_convert.output import check_directory, check_space, exists_error, whole_directory
@@ -38,21 +40,25 @@ from dflash_convert.release.manifest import (
 )
 from dflash_convert.release.validations import match_reports, summary
 from dflash_convert.release.verifications import match_verifications, verification_summary
+from dflash_convert.report.extras import Extras, gather, type_rows
+from dflash_convert.report.html import render
 from dflash_convert.validation.result import BROKEN, ENGINE_FAILURE, ValidationResult
 
 T = TypeVar("T")
-SPARE = 1 << 20  # bytes for the card, the manifest and directory entries
+SPARE = 16 << 20  # bytes for the card, the manifest, reports and directory entries
+CONTEXT = 8192  # tokens, for which the card tells the memory
 
 
 @dataclass(frozen=True)
 class PackageOptions:
     """Choices of a package; None means what the files say. ``validation`` are ``validate --json`` documents,
     ``verification`` ``verify --json`` documents, ``contest`` ``compare --json`` or ``tune --json`` documents (the
-    first decides the settings of the commands), ``target_gguf`` a file or ``owner/name[:TAG]``; ``force_pair``
-    packages what ``check`` refuses."""
+    first load of the first decides the settings), ``target_gguf`` a file or ``owner/name[:TAG]``, ``repo`` where it
+    will be published; ``force_pair`` packages what ``check`` refuses."""
 
     name: str | None = None
     license: str | None = None
+    repo: str | None = None
     drafter_repo: str | None = None
     target_repo: str | None = None
     target_name: str | None = None
@@ -114,7 +120,8 @@ def build_package(
         settings = replace(settings, n_max=_n_max(options.n_max, first, settings.n_max))
         document["n_max"], document["p_min"] = settings.n_max, settings.p_min
         notes += _notes(document, reports, len(facts))
-        _write_texts(work, document, target_gguf, settings)
+        pages = {names[path]: _page(work / names[path], found, options) for path, found in reports.items()}
+        _write_texts(work, document, target_gguf, settings, pages)
         problems = verify_manifest(work)
         if problems:
             raise VerificationError(f"the package is damaged as soon as it is written: {problems[0]}")
@@ -197,8 +204,9 @@ def _document(
             "type": f.file_type,
             "tensor_types": f.tensor_types,
             "converted_by": f.tool_version,
-            "head": f.head and f.head.json(),
+            "head": f.head and _hashed(f.head.json()),
         }
+        | _memory(f)
         for f in sorted(facts, key=lambda f: names[f.path])
     ]
     return {
@@ -212,11 +220,25 @@ def _document(
         "n_max": None,
         "p_min": None,
         "license": _license(options, first),
-        "drafter": _origin(first.drafter, options.drafter_repo) | {"config_sha256": first.config_sha256},
+        "drafter": _origin(first.drafter, options.drafter_repo) | _hashed({"config_sha256": first.config_sha256}),
         "target": _origin(first.target, options.target_repo, target_name) | {"files": first.target_files},
         "options": _options_used(options),
         "files": files,
     }
+
+
+def _hashed(values: dict[str, Any]) -> dict[str, Any]:
+    """Without hashes that are not known."""
+    return {name: value for name, value in values.items() if value is not None or not name.endswith("sha256")}
+
+
+def _memory(facts: DrafterFacts) -> dict[str, Any]:
+    """What the drafter takes beside its target, planned from its header; nothing where that cannot be told."""
+    try:
+        plan = plan_memory(model_of(facts.path), None, Request(ctx_size=CONTEXT, n_max=facts.n_max or 1))
+    except DflashError:
+        return {}
+    return {"memory": {"context": CONTEXT, "mib": round(plan.drafter.total / MIB)}}
 
 
 def _n_max(wanted: int | None, facts: DrafterFacts, measured: int | None) -> int | None:
@@ -248,6 +270,7 @@ def _options_used(options: PackageOptions) -> dict[str, Any]:
     used = {
         "name": options.name,
         "license": options.license,
+        "repo": options.repo,
         "drafter_repo": options.drafter_repo,
         "target_repo": options.target_repo,
         "target_name": options.target_name,
@@ -260,7 +283,7 @@ def _options_used(options: PackageOptions) -> dict[str, Any]:
 def _notes(document: Mapping[str, Any], reports: Mapping[Path, ValidationResult], count: int) -> Iterator[Note]:
     for role in ("drafter", "target"):
         if not document[role]["repository"]:
-            text = f"the {role}'s repository is unknown, so the card's base_model lacks it: give --{role}-repo"
+            text = f"the {role}'s repository is unknown, so the card does not link it: give --{role}-repo"
             yield Note("warning", text)
     if not document["license"]["license"]:
         yield Note("warning", "the drafter's licence is unknown, so the card names none: give --license")
@@ -272,14 +295,28 @@ def _notes(document: Mapping[str, Any], reports: Mapping[Path, ValidationResult]
         yield Note("info", f"{count - len(reports)} of {count} files have no validation report (--validation)")
 
 
-def _write_texts(work: Path, document: dict[str, Any], target: TargetGguf | None, settings: Settings) -> None:
-    """Card and preset, then the manifest that lists them, then the sums that list the manifest."""
-    texts = {CARD: ("card", card_text(document, target, settings))}
+def _page(file: Path, report: ValidationResult, options: PackageOptions) -> str:
+    """The report on the packaged ``file``, with the memory of the pair where the target's GGUF is here."""
+    shown = replace(report, drafter=replace(report.drafter, path=str(file)))
+    local = Path(options.target_gguf) if options.target_gguf else None
+    if local is None or not local.is_file() or local.stat().st_size != report.target.size:
+        return render(shown, Extras(type_rows(file)))
+    return render(shown, gather(replace(shown, target=replace(report.target, path=str(local)))))
+
+
+def _write_texts(
+    work: Path, document: dict[str, Any], target: TargetGguf | None, settings: Settings, pages: Mapping[str, str]
+) -> None:
+    """Card, reports and preset, then the manifest that lists them, then the sums that list the manifest."""
+    reports = {name: f"report-{name.removesuffix('.gguf')}.html" for name in sorted(pages)}
+    texts = {CARD: ("card", card_text(document, target, settings, reports))}
+    texts |= {reports[name]: ("report", pages[name]) for name in reports}
     if target is not None:
         drafters = [f["path"] for f in document["files"]]
         comment = FIRST_GUESS if guessed(document) else ""
         texts[PRESET] = ("preset", preset_text(document["name"], target, drafters, settings, comment))
     for name, (role, text) in texts.items():
+        (work / name).parent.mkdir(exist_ok=True)
         (work / name).write_text(text, encoding="utf-8", newline="\n")
         entry = {"path": name, "role": role, "size": len(text.encode()), "sha256": sha256_of(work / name)}
         document["files"].append(entry)

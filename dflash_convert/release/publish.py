@@ -15,7 +15,7 @@ from dflash_convert.errors import HubError, UsageError, ValidationError, Verific
 from dflash_convert.hashing import sha256_of
 from dflash_convert.hub import parse_spec
 from dflash_convert.notes import Note
-from dflash_convert.release.manifest import CARD, MANIFEST, PRESET, SUMS, read_manifest, verify_manifest
+from dflash_convert.release.manifest import CARD, MANIFEST, OLD_PRESET, SUMS, read_manifest, verify_manifest
 from dflash_convert.validation.result import BROKEN, ENGINE_FAILURE
 
 if TYPE_CHECKING:
@@ -64,17 +64,15 @@ def plan_upload(directory: Path, *, force: bool = False) -> tuple[list[Upload], 
             if not force:
                 raise ValidationError(f"{text}: it is not published", tip="find out why, or give --force")
             notes.append(Note("warning", text))
-    files = [e["path"] for e in document["files"] if e["role"] == "weights"] + [MANIFEST, SUMS, CARD]
-    if any(e["role"] == "preset" for e in document["files"]):
-        # common/download.cpp: a preset.ini in a repository replaces everything else in it
-        notes.append(
-            Note("skipped", f"{PRESET} stays local: with it, llama.cpp would find nothing else in the repository")
-        )
+    order = [e["path"] for role in ("weights", "report", "preset") for e in document["files"] if e["role"] == role]
+    files = [*(path for path in order if path != OLD_PRESET), MANIFEST, SUMS, CARD]
+    if OLD_PRESET in order:
+        notes.append(Note("skipped", f"{OLD_PRESET} stays local: llama.cpp would find nothing else in the repository"))
     missing = [name for name in files if not (directory / name).is_file()]
     if missing:
         raise VerificationError(f"{directory} lacks {', '.join(missing)}", tip="package the files again")
-    paths = [directory / name for name in files]
-    return [Upload(p.name, p.stat().st_size, sha256_of(p)) for p in paths], notes
+    paths = {name: directory / name for name in files}
+    return [Upload(name, p.stat().st_size, sha256_of(p)) for name, p in paths.items()], notes
 
 
 def publish(

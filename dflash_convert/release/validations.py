@@ -1,11 +1,11 @@
-"""What a package keeps of ``validate --json`` documents: counts and verdicts, which any run repeats.
-
-Speeds, times and host facts stay out, so that the same files make the same package everywhere.
+"""What a package keeps of ``validate --json`` documents: counts and verdicts, which any run repeats, and the speed-up
+with its hardware where one was measured. Other times and facts of the host stay out.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from dflash_convert.release.facts import DrafterFacts
 from dflash_convert.validation.result import ValidationResult, from_json
 
 MAX_REPORT = 256 << 20  # bytes; prompts and both texts of every run are in it
+MEMORY = re.compile(r" ?\(\d+ MiB, \d+ MiB free\)$")
+SPEEDS = ("speedup", "low", "high")
 FLOORS = ("min_acceptance", "min_mean_length")
 
 
@@ -76,8 +78,27 @@ def summary(name: str, report: ValidationResult) -> dict[str, Any]:
         "identical": total.identical and all(run.total.identical is not False for run in report.runs),
         "prompts": len(report.prompts),
         "engine": f"{report.engine.kind} {report.engine.build}".strip(),
-        "target": {"name": Path(target.path).name, "size": target.size, "sha256": list(target.sha256)},
+        "target": {"name": Path(target.path).name, "size": target.size} | _hashes(target.sha256),
         "thresholds": {
             name: getattr(report.thresholds, name) for name in FLOORS if getattr(report.thresholds, name) is not None
         },
-    }
+    } | _speed(report)
+
+
+def _hashes(found: tuple[str, ...]) -> dict[str, Any]:
+    """Nothing for a target that was not hashed: an empty list would look like a check that passed."""
+    return {"sha256": list(found)} if found else {}
+
+
+def _speed(report: ValidationResult) -> dict[str, Any]:
+    """Speed-up and spread (two decimals) and the devices, where a speed-up may be claimed."""
+    speed = report.speed
+    if speed is None or speed.speedup is None or speed.low is None or speed.high is None:
+        return {"gain": report.gain}
+    spread = {name: round(value, 2) for name, value in zip(SPEEDS, (speed.speedup, speed.low, speed.high), strict=True)}
+    return {"gain": report.gain, **spread, "hardware": _hardware(report.engine.devices)}
+
+
+def _hardware(devices: Iterable[str]) -> str:
+    """The devices without what was free on them."""
+    return "; ".join(MEMORY.sub("", device) for device in devices) or "a machine that the engine does not name"

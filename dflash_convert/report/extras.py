@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_convert.container.reader import open_gguf
+from dflash_convert.contest.budget import model_of
 from dflash_convert.errors import DflashError
 from dflash_convert.memory.fit import largest_context
-from dflash_convert.memory.models import model_from_keys
 from dflash_convert.memory.plan import MIB, Request, plan_memory
 
 if TYPE_CHECKING:
@@ -74,12 +74,7 @@ def type_rows(path: Path) -> tuple[TypeRow, ...]:
 
 
 def _memory(result: ValidationResult) -> tuple[MemoryPlan, Room | None]:
-    models = []
-    for side in (result.drafter, result.target):
-        gguf = open_gguf(side.path)
-        tensors = [(info.shape, info.type) for info in gguf.tensors.values()]
-        models.append(model_from_keys({name: kv.value for name, kv in gguf.keys.items()}, tensors))
-    drafter, target = models
+    drafter, target = (model_of(Path(side.path)) for side in (result.drafter, result.target))
     request = Request(ctx_size=result.settings.context, n_max=max(1, result.settings.n_max))
     plan, room = plan_memory(drafter, target, request), free_memory(result.engine.devices)
     if room is not None and target.weights is not None:

@@ -135,7 +135,7 @@ class Server:
             tokens[count // 2 :] = [9999] * (count - count // 2)
         timings: dict[str, Any] = {"predicted_n": count, "predicted_ms": 40.0 * count, "prompt_ms": 0.0}
         known = 0
-        if body["cache_prompt"]:
+        if body.get("cache_prompt", True):  # as llama-server has it
             pairs = zip(self.cached, str(body["prompt"]), strict=False)
             known = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
         timings["prompt_ms"] = 1.0 + 0.5 * (len(str(body["prompt"])) - known)

@@ -44,7 +44,7 @@ def test_llama_server_command(package: Path, target_gguf: Path, tmp_path: Path) 
     check = 'for file in "$2" "$4"; do test -f "$file" || exit 3; done; printf "%s\\n" "$@" > ' + f'"{record}"\n'
     run = f'exec "{sys.executable}" -S -E "{FAKE}" normal "$@" --port {port}\n'
     executable(tmp_path / "bin" / "llama-server", "#!/bin/sh\n" + check + run)
-    command = commands((package / "README.md").read_text())[0]
+    command = commands((package / "README.md").read_text())[1]
     env = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "LLAMA_API_KEY": KEY}
     server = subprocess.Popen(
         ["sh", "-c", command], cwd=package, env=env, stderr=subprocess.PIPE, start_new_session=True
@@ -82,7 +82,7 @@ def test_llama_cli_command(package: Path, target_gguf: Path, tmp_path: Path) -> 
     (tmp_path / "bin").mkdir()
     record = tmp_path / "arguments"
     executable(tmp_path / "bin" / "llama-cli", f'#!/bin/sh\nprintf "%s\\n" "$@" > "{record}"\n')
-    _, command = commands((package / "README.md").read_text())
+    *_, command = commands((package / "README.md").read_text())
     env = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
     subprocess.run(["sh", "-c", command], cwd=package, env=env, check=True)
     arguments = record.read_text().split()
@@ -91,7 +91,7 @@ def test_llama_cli_command(package: Path, target_gguf: Path, tmp_path: Path) -> 
 
 
 def test_every_code_block_is_known(package: Path) -> None:
-    assert [c.split()[0] for c in commands((package / "README.md").read_text())] == ["llama-server", "llama-cli"]
+    assert [c.split()[0] for c in commands((package / "README.md").read_text())] == ["hf", "llama-server", "llama-cli"]
 
 
 @pytest.mark.engine

@@ -50,7 +50,7 @@ def packaged(ggufs: list[Path], target_gguf: Path, tmp_path: Path) -> Any:
         build_package(ggufs, out, PackageOptions(target_gguf=str(target_gguf), contest=tuple(paths), **options))
         return tuple(  # type: ignore[return-value]
             read((out / name).read_text())
-            for name, read in (("manifest.json", json.loads), ("README.md", str), ("preset.ini", str))
+            for name, read in (("manifest.json", json.loads), ("README.md", str), ("llama-server/preset.ini", str))
         )
 
     return build
@@ -110,8 +110,8 @@ def test_what_is_no_result_for_these_files_is_refused(ggufs: list[Path], package
     with pytest.raises(UsageError, match="none of the drafters"):
         packaged(comparison(dict.fromkeys(known, "0" * 64), good))
     bad: list[tuple[dict[str, Any], str]] = [
-        ({"kind": "release"}, "no result of compare or tune"),
-        (comparison(known, {"label": "x"}), "no result of compare or tune: .*missing"),
+        ({"kind": "release"}, "not a result of compare or tune"),
+        (comparison(known, {"label": "x"}), "not a result of compare or tune: .*missing"),
         (comparison(known, good, hardware="a\nb"), "not one line of text"),
         (comparison(known, work("a", "own", entry("own", here, 1.5, n_max=99))), "above the 7 tokens"),
         (comparison(known, work("a", "own", entry("own", here, 1.5, p_min=7.0))), "does not know"),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from release_tools import ROOT, tree
+from release_tools import ROOT, repeatable, tree
 
 from dflash_convert.release.manifest import read_manifest, verify_manifest
 
@@ -66,10 +66,10 @@ def test_release(make: Make, tmp_path: Path) -> None:
     assert outcomes(changed) == ["tiny-js/Q8_0: done", "tiny-js/Q4_0: done", "package tiny-js: done"]
     assert read_manifest(package)["validation"][0]["thresholds"] == {"min_acceptance": 0.1}
 
-    # from nothing, one job after the other, in another place: the same bytes
+    # from nothing, one job after the other, in another place: the same bytes, but for the time in the reports
     done = make("release", OUT=str(tmp_path / "other"))
     assert done.returncode == 0, done.stderr
-    assert tree(tmp_path / "other/release/packages/tiny-js") == first
+    assert repeatable(tree(tmp_path / "other/release/packages/tiny-js")) == repeatable(first)
 
 
 def test_a_new_type_costs_one_type(make: Make) -> None:

@@ -22,12 +22,14 @@ from dflash_convert.container.reader import open_gguf
 from dflash_convert.container.types import KV, ValueType, string
 from dflash_convert.container.writer import Entry, GgufOutput, layout
 from dflash_convert.errors import ConfigError, ContainerError, FamilyError, InputError, OutputError, UsageError
+from dflash_convert.hashing import sha256_of
 from dflash_convert.output import LOCK
 from dflash_convert.release.commands import TargetGguf, parse_target, preset_text, program_call
 from dflash_convert.release.contests import Settings
 from dflash_convert.release.facts import found_by_llama_cpp, read_facts
-from dflash_convert.release.manifest import read_manifest, verify_manifest
+from dflash_convert.release.manifest import read_manifest, sums_text, verify_manifest
 from dflash_convert.release.package import PackageOptions, build_package
+from dflash_convert.release.publish import plan_upload
 
 
 def rewrite(source: Path, path: Path, changes: dict[str, KV | None]) -> Path:
@@ -52,13 +54,13 @@ def front_matter(card: str) -> dict[str, Any]:
 
 def test_files_and_sums(made: Path, ggufs: list[Path]) -> None:
     assert sorted(p.name for p in made.iterdir()) == sorted(
-        [g.name for g in ggufs] + ["README.md", "SHA256SUMS", "manifest.json", "preset.ini"]
+        [g.name for g in ggufs] + ["README.md", "SHA256SUMS", "llama-server", "manifest.json"]
     )
     for gguf in ggufs:
         assert (made / gguf.name).read_bytes() == gguf.read_bytes()
     done = subprocess.run(["sha256sum", "--strict", "-c", "SHA256SUMS"], cwd=made, capture_output=True, check=False)
     assert done.returncode == 0
-    assert done.stdout.decode().count(": OK") == 4  # the preset stays local and is not among them
+    assert done.stdout.decode().count(": OK") == 5
     assert verify_manifest(made) == []
 
 
@@ -141,10 +143,11 @@ def test_card(made: Path) -> None:
     }
     for path in made.glob("*.gguf"):
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        assert (
-            f"| `{path.name}` | {read_facts(path).file_type} | {path.stat().st_size / 1e6:,.1f} MB | `{digest}` |"
-            in card
-        )
+        assert digest not in card
+        assert f"| `{path.name}` | {read_facts(path).file_type} | {path.stat().st_size / 1e6:,.1f} MB | " in card
+    assert "| memory at 8,192 tokens |" in card
+    assert "**Take `dflash-tiny-js-Q8_0.gguf`**: nothing was measured" in card
+    assert "hf download OWNER/NAME dflash-tiny-js-Q8_0.gguf --local-dir .\n" in card
     assert "**It is for `tiny-js` and no other model.**" in card
     assert "## Acceptance" not in card
 
@@ -160,7 +163,7 @@ def test_card_lineage(ggufs: list[Path], tmp_path: Path) -> None:
     source = rewrite(ggufs[0], tmp_path / "dflash-tiny-js-Q8_0.gguf", keys)
     made = build_package([source], tmp_path / "out", PackageOptions(target_repo="org/Tiny@v1"))
     matter = front_matter((tmp_path / "out" / "README.md").read_text())
-    assert matter["base_model"] == ["z-lab/Tiny-DFlash", "org/Tiny"]
+    assert matter["base_model"] == ["z-lab/Tiny-DFlash"], "with the target, the Hub lists these as its quantizations"
     assert matter["base_model_relation"] == "quantized"
     assert (matter["license"], matter["license_name"], matter["license_link"]) == (
         "other",
@@ -204,7 +207,7 @@ def test_hostile_strings_stay_text(ggufs: list[Path], tmp_path: Path) -> None:
 
 def test_preset(made: Path) -> None:
     parser = configparser.ConfigParser()
-    text = (made / "preset.ini").read_text()
+    text = (made / "llama-server/preset.ini").read_text()
     parser.read_string(text.replace("version = 1\n", ""))
     assert parser.sections() == ["*", "tiny-js-DFlash-GGUF-Q4_0", "tiny-js-DFlash-GGUF-Q8_0"]
     assert dict(parser["tiny-js-DFlash-GGUF-Q8_0"]) == {
@@ -218,14 +221,14 @@ def test_preset(made: Path) -> None:
 def test_target_on_the_hub(ggufs: list[Path], tmp_path: Path) -> None:
     build_package(ggufs[:1], tmp_path / "out", PackageOptions(target_gguf="org/Tiny-GGUF:Q4_K_M", n_max=4))
     assert "llama-server -hf org/Tiny-GGUF:Q4_K_M \\\n" in (tmp_path / "out" / "README.md").read_text()
-    preset = (tmp_path / "out" / "preset.ini").read_text()
+    preset = (tmp_path / "out" / "llama-server/preset.ini").read_text()
     assert "hf-repo = org/Tiny-GGUF:Q4_K_M\n" in preset
     assert "spec-draft-n-max = 4\n" in preset
 
 
 def test_no_target_no_preset(ggufs: list[Path], tmp_path: Path) -> None:
     build_package(ggufs[:1], tmp_path / "out")
-    assert not (tmp_path / "out" / "preset.ini").exists()
+    assert not (tmp_path / "out" / "llama-server").exists()
     assert "`TARGET.gguf` standing for your GGUF" in (tmp_path / "out" / "README.md").read_text()
 
 
@@ -280,7 +283,7 @@ def test_refuses_other_files(ggufs: list[Path], target_gguf: Path, tmp_path: Pat
 def test_refuses_options(ggufs: list[Path], tmp_path: Path) -> None:
     for options, text in (
         (PackageOptions(n_max=8), "n-max 8 is more than the 7"),
-        (PackageOptions(name="../up"), "no name for a package"),
+        (PackageOptions(name="../up"), "not a usable name for a package"),
         (PackageOptions(drafter_repo="nonsense"), "not a Hub repository"),
         (PackageOptions(target_gguf="gone.gguf"), "neither a file"),
     ):
@@ -380,7 +383,10 @@ def test_reproducible(ggufs: list[Path], target_gguf: Path, tmp_path: Path) -> N
         (lambda d: append(d / "README.md"), "README.md: has "),
         (lambda d: append(d / "SHA256SUMS"), "SHA256SUMS: does not agree"),
         (lambda d: (d / "SHA256SUMS").unlink(), "SHA256SUMS: is missing"),
-        (lambda d: append(d / "preset.ini"), "preset.ini: has "),
+        (lambda d: append(d / "llama-server/preset.ini"), "llama-server/preset.ini: has "),
+        (lambda d: (d / "llama-server/preset.ini").unlink(), "llama-server/preset.ini: is missing"),
+        (lambda d: (d / "llama-server/x").touch(), "llama-server/x: is not in the manifest"),
+        (lambda d: (d / "report-x.html").write_text("x"), "report-x.html: is not in the manifest"),
         (lambda d: (d / "extra.gguf").write_bytes(b"GGUF"), "extra.gguf: is not in the manifest"),
         (lambda d: append(d / "manifest.json"), "SHA256SUMS: does not agree"),
     ],
@@ -417,10 +423,26 @@ def test_check_reads_the_gguf_not_only_its_hash(package: Path) -> None:
 
 def test_check_after_download_and_use(package: Path, target_gguf: Path) -> None:
     """What the Hub, Git and the card itself put into the directory is no problem."""
-    (package / "preset.ini").unlink()
     (package / ".gitattributes").write_text("*.gguf filter=lfs\n")
     (package / ".cache").mkdir()
     (package / target_gguf.name).symlink_to(target_gguf)
+    assert verify_manifest(package) == []
+
+
+def test_a_package_of_an_earlier_version(package: Path) -> None:
+    """Its preset lay at the top, was in no sums and was not uploaded; a download lacks it."""
+    document = json.loads((package / "manifest.json").read_text())
+    (entry,) = [e for e in document["files"] if e["role"] == "preset"]
+    (package / entry["path"]).rename(package / "preset.ini")
+    (package / "llama-server").rmdir()
+    entry["path"] = "preset.ini"
+    (package / "manifest.json").write_text(json.dumps(document))
+    (package / "SHA256SUMS").write_text(sums_text(document, sha256_of(package / "manifest.json")))
+    assert verify_manifest(package) == []
+    files, notes = plan_upload(package)
+    assert "preset.ini" not in [file.name for file in files]
+    assert [note.text for note in notes if "stays local" in note.text]
+    (package / "preset.ini").unlink()
     assert verify_manifest(package) == []
 
 
@@ -492,4 +514,4 @@ def test_an_unmeasured_draft_length_is_called_a_guess(ggufs: list[Path], target_
         out = tmp_path / name
         build_package(ggufs[:1], out, PackageOptions(target_gguf=str(target_gguf), n_max=n_max))
         assert ("a first guess" in (out / "README.md").read_text()) is guess
-        assert ("; n-max is a first guess" in (out / "preset.ini").read_text()) is guess
+        assert ("; n-max is a first guess" in (out / "llama-server/preset.ini").read_text()) is guess

@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from release_tools import tree
@@ -15,6 +18,7 @@ from dflash_convert.errors import ConfigError, UsageError, ValidationError, Veri
 from dflash_convert.release.manifest import verify_manifest
 from dflash_convert.release.package import PackageOptions, build_package
 from dflash_convert.release.publish import plan_upload
+from dflash_convert.validation.gain import SpeedReport
 from dflash_convert.validation.result import (
     NO_FIGURES,
     FileFacts,
@@ -71,17 +75,92 @@ def test_figures_reach_manifest_and_card(ggufs: list[Path], tmp_path: Path) -> N
     assert entry["thresholds"] == {"min_acceptance": 0.4}
     card = (tmp_path / "out" / "README.md").read_text()
     row = "| healthy | 869 of 1807 (48.1 %) | 4.29 | 7 | identical | `T-BF16.gguf` |"
-    assert f"| `{ggufs[0].name}` {row}" in card
+    assert f"| [`{ggufs[0].name}`](report-{ggufs[0].stem}.html) {row}" in card
     assert any("1 of 2 files have no validation report" in n.text for n in made.notes)
 
 
 @pytest.mark.parametrize("hashed", [True, False])
-def test_speed_and_time_do_not_change_the_package(ggufs: list[Path], tmp_path: Path, hashed: bool) -> None:
+def test_speed_and_time_change_the_report_alone(ggufs: list[Path], tmp_path: Path, hashed: bool) -> None:
+    """Without a claimed speed-up; the manifest and the sums follow the report."""
     for name, speed in (("one", 90.0), ("two", 110.0)):
         saved = save(report(ggufs[0], speed=speed, hashed=hashed), tmp_path / f"{name}.json")
         build_package(ggufs[:1], tmp_path / name, PackageOptions(validation=(saved,)))
-    assert tree(tmp_path / "one") == tree(tmp_path / "two")
-    assert b"somewhere" not in b"".join(tree(tmp_path / "one").values())
+    one, two = tree(tmp_path / "one"), tree(tmp_path / "two")
+    changed = {name for name in one if one[name] != two[name]}
+    assert changed == {f"report-{ggufs[0].stem}.html", "manifest.json", "SHA256SUMS"}
+    assert b"somewhere" not in b"".join(one.values())
+    again = build_package(ggufs[:1], tmp_path / "again", PackageOptions(validation=(tmp_path / "one.json",)))
+    assert tree(again.directory) == one
+
+
+def test_the_report_is_part_of_the_package(ggufs: list[Path], tmp_path: Path) -> None:
+    saved = save(report(ggufs[0]), tmp_path / "v.json")
+    made = build_package(ggufs, tmp_path / "out", PackageOptions(validation=(saved,), repo="me/tiny"))
+    name = f"report-{ggufs[0].stem}.html"
+    assert {e["path"]: e["role"] for e in made.manifest["files"]}[name] == "report"
+    page = (tmp_path / "out" / name).read_text()
+    assert "s tensors by type" in page
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"[`{ggufs[0].name}`]({name})" in card
+    assert "hf download me/tiny " in card
+    assert name in (tmp_path / "out" / "SHA256SUMS").read_text()
+    files, _ = plan_upload(tmp_path / "out")
+    names = [file.name for file in files]
+    assert names.index(name) < names.index("README.md")
+
+
+def test_a_measured_speed_up_is_on_the_card(ggufs: list[Path], tmp_path: Path) -> None:
+    speed = SpeedReport(3, 12, speedup=1.9137, low=1.85, high=1.98)
+    devices = ("CUDA0: A card (81000 MiB, 80000 MiB free)",)
+    measured = report(ggufs[0])
+    engine = dataclasses.replace(measured.engine, devices=devices)
+    saved = save(dataclasses.replace(measured, gain="faster", speed=speed, engine=engine), tmp_path / "v.json")
+    made = build_package(ggufs, tmp_path / "out", PackageOptions(validation=(saved,)))
+    (entry,) = made.manifest["validation"]
+    assert {n: entry[n] for n in ("gain", "speedup", "low", "high", "hardware")} == {
+        "gain": "faster", "speedup": 1.91, "low": 1.85, "high": 1.98, "hardware": "CUDA0: A card",
+    }  # fmt: skip
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "| 1.91 × (1.85 to 1.98) |" in card
+    assert "on CUDA0: A card; other hardware gains more or less" in card
+
+
+@pytest.mark.parametrize(
+    ("lengths", "taken"), [((4.29, 4.28), 1), ((4.29, 4.1), 0), ((4.29, None), 0), ((None, 4.1), 1)]
+)
+def test_the_smallest_file_that_keeps_the_mean_length_is_recommended(
+    ggufs: list[Path], tmp_path: Path, lengths: tuple[float | None, ...], taken: int
+) -> None:
+    """The files are Q8_0 and the smaller Q4_0."""
+    saved = []
+    for gguf, length in zip(ggufs, lengths, strict=True):
+        found = report(gguf, "broken" if length is None else "healthy")
+        found = dataclasses.replace(found, total=dataclasses.replace(found.total, mean_length=length or 1.0))
+        saved.append(save(found, tmp_path / f"{gguf.stem}.json"))
+    build_package(ggufs, tmp_path / "out", PackageOptions(validation=tuple(saved)))
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"**Take `{ggufs[taken].name}`**" in card
+    assert f"-md {ggufs[taken].name}" in card
+
+
+def test_no_hash_in_a_manifest_is_empty(ggufs: list[Path], tmp_path: Path) -> None:
+    """The target of this report was not hashed, and this drafter does not know its config.json."""
+    saved = save(report(ggufs[0]), tmp_path / "v.json")
+    build_package(ggufs, tmp_path / "out", PackageOptions(validation=(saved,)))
+    found = list(hashes(json.loads((tmp_path / "out" / "manifest.json").read_text())))
+    assert len(found) >= 5
+    assert all(re.fullmatch("[0-9a-f]{64}", str(value)) for value in found)
+
+
+def hashes(value: Any) -> Iterator[Any]:
+    """Everything under a name that promises a SHA-256."""
+    for name, inner in (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    ):
+        if "sha256" in str(name):
+            yield from inner if isinstance(inner, list) and inner else [inner]
+        else:
+            yield from hashes(inner)
 
 
 def test_a_report_on_other_bytes_is_refused(ggufs: list[Path], tmp_path: Path) -> None:
