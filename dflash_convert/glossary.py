@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from dflash_convert.llama import BUILD
+
 
 class Term(NamedTuple):
     """``anchor`` is its place in docs/glossary.md; ``text`` is Markdown: code, emphasis, links to other pages."""
@@ -124,9 +126,9 @@ TERMS = (
         "one](shrink.md) has rows for some tokens only.",
     ),
     Term(
-        "b11434",
-        "b11434",
-        "llama.cpp numbers its builds. Facts about llama.cpp in these pages are those of build 11434, and "
+        BUILD,
+        BUILD,
+        f"llama.cpp numbers its builds. Facts about llama.cpp in these pages are those of build {BUILD[1:]}, and "
         "files are compared with those of its converter. The embedded engine is a later build; most later "
         "ones load the same files.",
     ),
