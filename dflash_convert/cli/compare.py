@@ -17,6 +17,7 @@ from dflash_convert.errors import UsageError
 if TYPE_CHECKING:
     from dflash_convert.contest.images import Survival
     from dflash_convert.contest.judge import Ruling
+    from dflash_convert.contest.trees import Estimate
     from dflash_convert.contest.trial import Work
     from dflash_convert.contest.works import Loads
     from dflash_convert.validation.net import Net
@@ -30,12 +31,24 @@ class CompareGiven(ContestGiven):
     resumed: bool
     thinking: bool
     targets: bool
+    tree: str | None
 
     @property
     def users(self) -> int:
         from dflash_convert.contest.prepare import sizes
 
         return max(sizes(self.parallel, "--parallel"), default=1)
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """``--tree``."""
+        from dflash_convert.contest.prepare import sizes
+        from dflash_convert.contest.trees import MOST_NODES
+
+        found = sizes(self.tree, "--tree")
+        if max(found, default=0) > MOST_NODES:
+            raise UsageError(f"--tree {max(found)} is more than {MOST_NODES} nodes", tip="for example --tree 16,32,64")
+        return found
 
     def loads(self) -> Loads:
         from dflash_convert.contest.prepare import sizes
@@ -57,6 +70,7 @@ class CompareGiven(ContestGiven):
 @click.option("--context", metavar="N,N…", help="Also at these context lengths, for example 1k,8k.")
 @click.option("--sampled", type=click.FloatRange(0.01, 5), metavar="T", help="Also sampled at this temperature.")
 @click.option("--resumed", is_flag=True, help="Also conversations whose beginning is cached.")
+@click.option("--tree", metavar="N,N…", help="Estimate trees of so many nodes; llama.cpp runs none.")
 @click.option("--targets", is_flag=True, help="TARGET… DRAFTER: one drafter on several targets.")
 @click.option("--thinking", is_flag=True, help="Also with the template's thinking on and off.")
 @json_option
@@ -74,22 +88,25 @@ def command(given: CompareGiven) -> None:
     if given.targets:
         _siblings(given)
         return
-    from dflash_convert.contest import images, preset, pruned, report, works
+    from dflash_convert.contest import images, preset, pruned, report, trees, works
     from dflash_convert.contest.judge import rule
     from dflash_convert.contest.trial import run
     from dflash_convert.report import contest
 
-    loads = given.loads()
+    loads, nodes = given.loads(), given.nodes
     made = given.prepared("dflash-convert compare TARGET.gguf DRAFTER.gguf ngram-mod")
     rulings: list[Ruling] = []
     kinds: list[Ruling] = []
     survived: tuple[Survival, ...] = ()
+    guessed: tuple[Estimate, ...] = ()
     net: list[Net] = []
     for work in works.make(made.engines, made.items, made.chats, loads, given.say):
         with given.bar(work.label, "requests") as bar, leaving(given.kept):
             book = run(made.engines, made.candidates, work, given.rounds, made.store, given.say, watch=bar)
         parts = dict.fromkeys(work.kinds) if work.apart else {None: None}
         rulings += [rule(label(work, part), made.candidates, book, work, part) for part in parts]
+        if nodes and not guessed:
+            guessed = trees.estimates(made, book, work, nodes, given.say)
         if work.label == images.LABEL:
             survived = images.survivals(made.candidates, book, work)
         if not net and work.parallel == 1 and not work.apart:
@@ -100,10 +117,12 @@ def command(given: CompareGiven) -> None:
     given.write_preset(winner)
     given.write_html(winner, lambda *texts: contest.render(contest.Shown(made, rulings, kinds), *texts))
     if given.as_json:
-        document = report.compare_json(rulings, kinds, made, survived, net)
+        document = report.compare_json(rulings, kinds, made, survived, net) | {"trees": trees.trees_json(guessed)}
         emit(document)
         return
     echo("\n\n".join(map(report.table, rulings)))
+    if guessed:
+        echo("\n" + "\n".join(trees.lines(guessed)))
     echo("\n" + report.memory(rulings, made))
     lines = [*map(report.advice, (*rulings, *kinds)), *map(report.survival, survived)]
     lines += [line for each in net for line in each.lines]
@@ -120,7 +139,7 @@ def _siblings(given: CompareGiven) -> None:
     if not others:
         example = "dflash-convert compare --targets A.gguf B.gguf DRAFTER.gguf"
         raise UsageError("--targets needs two targets and a drafter", tip=example)
-    more = ("parallel", "context", "sampled", "resumed", "thinking", "preset", "html")
+    more = ("parallel", "context", "sampled", "resumed", "thinking", "preset", "html", "tree")
     if unused := next((name for name in more if getattr(given, name)), None):
         raise UsageError(f"--targets does not go with --{unused}", tip="run compare for one target")
     targets = [given.target, *map(Path, others)]

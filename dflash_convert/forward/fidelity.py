@@ -219,7 +219,7 @@ def _run(drafter: Drafter, contexts: Sequence[Context], blocks: int, watch: Watc
         for n, block in sorted(drafter.blocks(cache, anchors, size).items()):
             draft = drafter.read(block, anchors[n])
             truth = context.ids[n + 1 : n + 1 + len(draft.tokens)]
-            right = _leading(draft.tokens, truth)
+            right = leading(draft.tokens, truth)
             step = max(block.logits.shape[1] // LOGITS, 1)
             logits = block.logits[drafter.first_slot :, ::step].copy()
             results.append(_Result(block.hidden[drafter.first_slot :], logits, draft, right, len(truth)))
@@ -227,7 +227,8 @@ def _run(drafter: Drafter, contexts: Sequence[Context], blocks: int, watch: Watc
     return results
 
 
-def _leading(first: Sequence[int], second: Sequence[int]) -> int:
+def leading(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many tokens both begin with."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
 

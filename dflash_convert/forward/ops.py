@@ -85,6 +85,13 @@ def softmax(x: F32, sinks: F32 | None = None) -> F32:
     return out
 
 
+def log_softmax(x: F32) -> F32:
+    """Over the last axis."""
+    shifted = x - x.max(axis=-1, keepdims=True)
+    out: F32 = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return out
+
+
 def _yarn_ramp(rope: Rope) -> F32:
     """1 where a dimension extrapolates (short wavelength), 0 where it interpolates. ``[dims/2]``"""
 

@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from dflash_convert import convert
+from dflash_convert.contest import trees
+from dflash_convert.contest.trees import Estimate
 from dflash_convert.engine import embedded
+from dflash_convert.forward.tree import Lengths
 from dflash_convert.target import Target
 
 pytestmark = [pytest.mark.engine, pytest.mark.skipif(embedded.installed() is None, reason="needs xllamacpp")]
@@ -78,6 +81,34 @@ def test_kept_runs_are_not_made_again(compared: tuple[dict[str, Any], Path], dra
     assert repaired.err.count("round") == 1
 
 
+def test_trees_are_estimated_beside_the_chain_that_ran(
+    compared: tuple[dict[str, Any], Path], drafters: dict[str, Path]
+) -> None:
+    first, keep = compared
+    candidates = (drafters["bf16"], f"{drafters['q8_0']},n-max=3", "ngram-mod")
+    ran = cli("compare", TARGET, *candidates, *LONG, "--keep", keep, "--tree", "16,64", "--json")
+    rows = {each["name"]: each for each in json.loads(ran.out)["trees"]}
+    assert list(rows) == ["dflash-tiny-js-BF16", "dflash-tiny-js-Q8_0"]
+    found = rows["dflash-tiny-js-BF16"]
+    measured = next(c for c in first["work"][0]["candidates"] if c["name"] == "dflash-tiny-js-BF16")
+    assert found["chain_mean_length"] == pytest.approx(measured["mean_length"], rel=0.03)
+    few, many = (tree["mean_length"] for tree in found["trees"])
+    assert found["chain_mean_length"] < few < many
+    assert found["runnable"] is False
+
+
+def test_estimates_and_reasons_fit_80_columns() -> None:
+    long = "a-drafter-with-a-name-that-has-no-end-" * 3
+    found = [
+        Estimate(long, Path("a"), Lengths(4.25, {16: 5.0, 1024: 6.1})),
+        Estimate(long, Path("b"), reason="the target is too large"),
+    ]
+    text = trees.lines(found)
+    assert max(map(len, text)) <= 80
+    assert trees.MARK in text[0]
+    assert [line.split()[-1] for line in text[1:4]] == ["4.25", "5.00", "6.10"]
+
+
 def test_the_table_fits_and_a_preset_names_the_winner(drafters: dict[str, Path], tmp_path: Path) -> None:
     preset = tmp_path / "preset.ini"
     ran = cli(
@@ -124,6 +155,7 @@ def test_tune_writes_settings_or_says_why_nothing_pays(drafters: dict[str, Path]
         (("tune", TARGET, "ngram-mod"), "no settings to tune"),
         (("compare", TARGET, "ngram-mod", "--context", "64k"), "more than --ctx-size"),
         (("compare", TARGET, "ngram-mod", "--parallel", "x"), "is no number"),
+        (("compare", TARGET, "ngram-mod", "--tree", "4096"), "more than 1024 nodes"),
         (("tune", TARGET, "{}", "--time", "soon"), "not a length of time"),
     ],
 )
