@@ -115,7 +115,9 @@ def command(given: CompareGiven) -> None:
             kinds = [rule(kind, made.candidates, book, work, kind) for kind in dict.fromkeys(work.kinds)]
     winner = rulings[0].winner.candidate
     given.write_preset(winner)
-    given.write_html(winner, lambda *texts: contest.render(contest.Shown(made, rulings, kinds), *texts))
+    given.write_html(
+        winner, lambda *texts: contest.render(contest.Shown(made, rulings, kinds, guessed=guessed), *texts)
+    )
     if given.as_json:
         document = report.compare_json(rulings, kinds, made, survived, net) | {"trees": trees.trees_json(guessed)}
         emit(document)

@@ -10,6 +10,7 @@ from dflash_convert.contest.hardware import hardware
 from dflash_convert.contest.judge import Ruling, Standing
 from dflash_convert.contest.prepare import Contest
 from dflash_convert.contest.report import advice, verdict
+from dflash_convert.contest.trees import MARK, Estimate
 from dflash_convert.contest.tune import Tuned
 from dflash_convert.measure.speed import FASTER
 from dflash_convert.report.charts import SERIES, Bar, bars
@@ -23,12 +24,13 @@ WITHOUT = 1  # the colour of no drafter
 @dataclass(frozen=True)
 class Shown:
     """A contest for the page. ``works`` are loads, the first of which decides; ``kinds`` the same work by kind of
-    prompt; ``found`` a search's result."""
+    prompt; ``found`` a search's result, ``guessed`` what trees of drafts would keep."""
 
     made: Contest
     works: Sequence[Ruling]
     kinds: Sequence[Ruling] = ()
     found: Tuned | None = None
+    guessed: Sequence[Estimate] = ()
     rows: Sequence[Standing] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -79,6 +81,7 @@ def render(shown: Shown, command: str, preset: str) -> str:
             _by_kind(shown),
             _search(shown),
             _loads(shown),
+            _trees(shown),
             _circumstances(shown),
         ],
     )
@@ -280,6 +283,19 @@ def _loads(shown: Shown) -> str:
         rows.append((ruling.label, best, gain, f"{ruling.winner.tokens_per_second:,.1f}", f"{faster} of {drafting}"))
     head = ("load", "take", "× no drafter", "tok/s", "candidates that pay")
     return section("Other loads", table(head, rows, "The best of each load", 2))
+
+
+def _trees(shown: Shown) -> str:
+    """What no candidate can be: drafts in trees."""
+    rows: list[tuple[str, str, str | None]] = []
+    for each in shown.guessed:
+        if each.found is None:
+            rows.append((each.name, each.reason, None))
+            continue
+        rows.append((each.name, "the chain", number(each.found.chain)))
+        rows += [(each.name, f"{nodes} nodes", number(mean)) for nodes, mean in each.found.trees.items()]
+    listed = table(("drafter", "drafted", "tokens a step"), rows, f"Trees of drafts: {MARK}", 2) if rows else ""
+    return section("What a tree would keep", listed)
 
 
 def _circumstances(shown: Shown) -> str:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import random
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from contest_pages import EVIL, KINDS, comparison, page, tuning
 
 from dflash_convert.contest.report import advice
+from dflash_convert.contest.trees import Estimate
+from dflash_convert.forward.tree import Lengths
 from dflash_convert.report.contest import Shown, headline
 from dflash_convert.report.plots import Axis, Curve, Point, curves, scatter
 
@@ -69,6 +73,21 @@ def test_every_candidate_is_in_the_plots(shown: Shown, tree: ET.Element) -> None
     drafting = [each for each in shown.ruling.standings if each.curve]
     drawn = [line.get("points", "").split() for line in lines.iter("polyline")]
     assert sorted(map(len, drawn)) == sorted(len(each.curve) for each in drafting)
+
+
+def test_trees_are_called_an_estimate(shown: Shown) -> None:
+    found = Estimate("dflash-x", Path("x.gguf"), Lengths(4.26, {16: 5.39}))
+    text = page(replace(shown, guessed=[found, Estimate(EVIL, Path("y.gguf"), reason="no dflash drafter")]))
+    rows = [
+        ["".join(cell.itertext()) for cell in row]
+        for row in next(t for t in ET.fromstring(text).iter("tbody") if "5.39" in words(t))
+    ]
+    assert rows == [
+        *(["dflash-x", "the chain", "4.26"], ["dflash-x", "16 nodes", "5.39"]),
+        [EVIL, "no dflash drafter", "–"],
+    ]
+    assert "not runnable in llama.cpp" in text
+    assert "What a tree would keep" not in page(shown)
 
 
 def test_a_machine_where_nothing_pays_says_so() -> None:
