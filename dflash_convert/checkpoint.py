@@ -17,6 +17,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from dflash_convert import arrivals
 from dflash_convert.errors import CheckpointError, ConfigError
 from dflash_convert.jsonfile import parse_json, read_json
 from dflash_convert.text import one_line, shorten
@@ -113,7 +114,7 @@ def _from_index(directory: Path, index: Path) -> dict[str, SourceTensor]:
     for name in files:
         if not _is_plain_name(name):
             raise CheckpointError(f"{index.name}: {name!r} is not a file name inside the checkpoint's directory")
-    missing = [name for name in files if not (directory / name).is_file()]
+    missing = [name for name in files if not arrivals.present(directory / name)]
     if missing:
         raise CheckpointError(
             f"{index.name} lists files that are missing: {', '.join(missing)}", tip="finish the download"
@@ -139,7 +140,7 @@ def _is_plain_name(name: str) -> bool:
 
 def _without_index(directory: Path) -> list[Path]:
     """model*.safetensors, else the only *.safetensors there is."""
-    everything = sorted(p for p in directory.glob("*.safetensors") if p.is_file())
+    everything = weight_files(directory)
     named = [p for p in everything if p.name.startswith("model")]
     chosen = named or everything
     if not chosen:
@@ -150,6 +151,12 @@ def _without_index(directory: Path) -> list[Path]:
             tip=f"add {INDEX} or keep the drafter's file only",
         )
     return chosen
+
+
+def weight_files(directory: Path) -> list[Path]:
+    """By name; those that are on their way among them."""
+    here = {path for path in directory.glob("*.safetensors") if path.is_file()}
+    return sorted(here | {path for path in arrivals.expected(directory) if path.suffix == ".safetensors"})
 
 
 def _no_weights(directory: Path) -> CheckpointError:
@@ -177,11 +184,11 @@ def _merge(parts: Iterable[dict[str, SourceTensor]]) -> dict[str, SourceTensor]:
 
 def read_safetensors(path: Path) -> dict[str, SourceTensor]:
     """The tensors of one file, sorted by name; CheckpointError for every rule of the format it breaks."""
-    tensors = []
+    tensors, source = [], arrivals.header_of(path)
     try:
-        start, size = _check_header(path)
+        start, size = _check_header(source)
         at = start
-        with safe_open(path, framework="numpy") as file:  # maps the file; no tensor is touched
+        with safe_open(source, framework="numpy") as file:  # maps the file; no tensor is touched
             for name in file.offset_keys():
                 tensors.append(_tensor(path, name, file.get_slice(name), at))
                 at += tensors[-1].nbytes  # the library has seen that the data has no holes and no overlaps
@@ -261,6 +268,7 @@ class Reader:
         fd = self._fds.get(tensor.file)
         try:
             if fd is None:
+                arrivals.wait(tensor.file)
                 fd = self._fds[tensor.file] = os.open(tensor.file, os.O_RDONLY)
             offset = tensor.offset + start
             while buffer:

@@ -16,12 +16,14 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from dflash_convert import hub_names
+from dflash_convert.arrivals import Arrivals
 from dflash_convert.container.reader import Gguf
 from dflash_convert.container.types import MAGIC
 from dflash_convert.errors import DflashError, HubError, UsageError
 from dflash_convert.hashing import sha256_of
 from dflash_convert.hub_gguf import models_of, remote_header
 from dflash_convert.hub_trouble import check_variables, explain, no_connection
+from dflash_convert.hub_weights import coming
 from dflash_convert.jsonfile import read_json
 from dflash_convert.notes import Note
 
@@ -86,6 +88,14 @@ class Resolved:
 
 
 @dataclass(frozen=True)
+class Weights:
+    """How a drafter's weights are fetched: see :func:`resolve_drafter`."""
+
+    accept: Callable[[Path], None] = lambda _: None
+    later: Callable[[Arrivals], object] | None = None
+
+
+@dataclass(frozen=True)
 class Spec:
     """``owner/name[/sub/folder][@revision]`` taken apart."""
 
@@ -118,12 +128,19 @@ def resolve_target(spec: str, *, progress: bool = False) -> Resolved:
     return _resolve(spec, "target", lambda names: matching(names, TARGET_FILES), progress)
 
 
-def resolve_drafter(spec: str, *, progress: bool = False, accept: Callable[[Path], None] = lambda _: None) -> Resolved:
+def resolve_drafter(
+    spec: str,
+    *,
+    progress: bool = False,
+    accept: Callable[[Path], None] = lambda _: None,
+    later: Callable[[Arrivals], object] | None = None,
+) -> Resolved:
     """The drafter's configuration, README, index and safetensors weights.
 
-    ``accept`` sees the directory once config.json is there and may raise, before any weight is fetched.
+    ``accept`` sees the directory once config.json is there and may raise, before any weight is fetched.  With ``later``
+    only the headers of weights are fetched that the cache does not hold; it receives what fetches the files themselves.
     """
-    return _resolve(spec, "drafter", lambda names: drafter_files(names), progress, accept)
+    return _resolve(spec, "drafter", lambda names: drafter_files(names), progress, Weights(accept, later))
 
 
 def fetch_file(text: str, name: str) -> Path:
@@ -177,9 +194,7 @@ def drafter_files(names: Sequence[str]) -> list[str]:
     return chosen + (usual or weights)
 
 
-def _resolve(
-    text: str, role: str, choose: Choice, progress: bool, accept: Callable[[Path], None] = lambda _: None
-) -> Resolved:
+def _resolve(text: str, role: str, choose: Choice, progress: bool, weights: Weights | None = None) -> Resolved:
     text, notes = hub_names.read(text, role)
     path = Path(text).expanduser()
     if path.exists() or (path.suffix == ".gguf" and (path.is_absolute() or len(path.parts) < 3)):
@@ -190,7 +205,7 @@ def _resolve(
             f"{role} {text!r}: no such directory, and not a Hub repository id either",
             tip="Name a directory that exists, or a repository as owner/name, optionally with @revision.",
         )
-    return _with_notes(_from_hub(spec, role, choose, progress, accept), notes)
+    return _with_notes(_from_hub(spec, role, choose, progress, weights or Weights()), notes)
 
 
 def _with_notes(found: Resolved, notes: tuple[Note, ...]) -> Resolved:
@@ -278,7 +293,7 @@ def hashes(path: Path) -> dict[str, str]:
     return found
 
 
-def _from_hub(spec: Spec, role: str, choose: Choice, progress: bool, accept: Callable[[Path], None]) -> Resolved:
+def _from_hub(spec: Spec, role: str, choose: Choice, progress: bool, how: Weights) -> Resolved:
     check_variables()
     from huggingface_hub import HfApi, constants
     from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
@@ -299,9 +314,11 @@ def _from_hub(spec: Spec, role: str, choose: Choice, progress: bool, accept: Cal
         _check_folder(spec, role, chosen, listed)
         weights = [name for name in chosen if name.endswith(".safetensors")]
         folder = _fetch(spec, spec.revision, sorted(set(chosen) - set(weights)))
-        accept(folder)
+        how.accept(folder)
         _, commit, _ = cache_origin(folder)
-        if weights:
+        if weights and how.later is not None:
+            how.later(coming(spec.repo, str(commit), {folder / name: spec.inside(name) for name in weights}))
+        elif weights:
             _fetch(spec, commit, weights)
     except DflashError:
         raise

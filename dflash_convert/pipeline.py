@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_convert import convert
+from dflash_convert.arrivals import size_of
+from dflash_convert.checkpoint import weight_files
 from dflash_convert.convert import Conversion, Source, Written
 from dflash_convert.encode.workers import Pool, pool_size
 from dflash_convert.notes import Note
@@ -157,7 +159,7 @@ def run(task: Task, watcher: Watcher | None = None) -> Result:
 
 def _weights(directory: Path) -> int:
     """About how many there are, from the files' sizes."""
-    return sum(file.stat().st_size for file in directory.glob("*.safetensors") if file.is_file()) // 2
+    return sum(size_of(file) for file in weight_files(directory)) // 2
 
 
 def _write(task: Task, prepared: Prepared, paths: Sequence[Path], watcher: Watcher, pool: Pool | None) -> list[Written]:

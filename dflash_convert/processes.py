@@ -66,26 +66,26 @@ class Workers:
     ) -> None:
         """Have all tasks done, then end the workers, who know one set of files; ValueError for a second call.
 
+        ``tasks`` are taken from a thread of their own and may come slowly; an error of theirs is raised here.
         ``done`` receives a task's index and its reply, in the order in which they come; a worker's error is raised
         here and stops everything. Each worker has up to ``ahead`` more tasks waiting at its end, so that it need not
         wait for a process that computes at the same time.
         """
         if not self._workers:
             raise ValueError("these workers have ended: a pool runs once")
-        waiting: queue.SimpleQueue[tuple[int, Json]] = queue.SimpleQueue()
-        for numbered in enumerate(tasks):
-            waiting.put(numbered)
+        waiting: queue.SimpleQueue[tuple[int, Json] | None] = queue.SimpleQueue()
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        count = len(self._workers)
+        threading.Thread(target=_hand_out, args=(tasks, waiting, events, count), daemon=True).start()
         files = sorted(fds)
         threads = []
         try:
             for process, link in self._workers:
-                thread = threading.Thread(
-                    target=_feed, args=(process, link, files, waiting, events, ahead), daemon=True
-                )
+                given = (process, link, files, waiting, events, ahead)
+                thread = threading.Thread(target=_feed, args=given, daemon=True)
                 thread.start()
                 threads.append(thread)
-            running = len(threads)
+            running = count
             while running:
                 event = events.get()
                 if event is None:
@@ -98,8 +98,26 @@ class Workers:
                 raise DflashError("the workers ended with work left")
         finally:
             self.close()  # a thread that waits for a reply then gets none
+            for _ in threads:
+                waiting.put(None)  # and one that waits for a task ends
             for thread in threads:
                 thread.join()
+
+
+def _hand_out(
+    tasks: Iterable[Json],
+    waiting: queue.SimpleQueue[tuple[int, Json] | None],
+    events: queue.SimpleQueue[Event],
+    count: int,
+) -> None:
+    """Every task with its number, then an end for each of ``count`` workers."""
+    try:
+        for numbered in enumerate(tasks):
+            waiting.put(numbered)
+    except Exception as error:
+        events.put(error)
+    for _ in range(count):
+        waiting.put(None)
 
 
 def _start(module: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
@@ -119,24 +137,27 @@ def _feed(
     process: subprocess.Popen[bytes],
     link: socket.socket,
     fds: list[int],
-    waiting: queue.SimpleQueue[tuple[int, Json]],
+    waiting: queue.SimpleQueue[tuple[int, Json] | None],
     events: queue.SimpleQueue[Event],
     ahead: int,
 ) -> None:
     """Give one worker a task at a time, and ``ahead`` more to go on with, until none is left."""
     given: deque[int] = deque()
+    more = True
     try:
         with link.makefile("r", encoding="utf-8") as replies:
             socket.send_fds(link, [json.dumps(fds).encode()], fds)
             _reply(process, replies)
             while True:
-                while len(given) <= ahead:
+                while more and len(given) <= ahead:
                     try:
-                        index, task = waiting.get_nowait()
+                        task = waiting.get(block=not given)
                     except queue.Empty:
                         break
-                    link.sendall((json.dumps(task) + "\n").encode())
-                    given.append(index)
+                    more = task is not None
+                    if task is not None:
+                        link.sendall((json.dumps(task[1]) + "\n").encode())
+                        given.append(task[0])
                 if not given:
                     break
                 reply = _reply(process, replies)

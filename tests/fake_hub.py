@@ -48,13 +48,18 @@ class Repo:
 
 
 class FakeHub:
-    """``log`` holds every request that was answered; ``break_after`` cuts downloads after so many bytes, once."""
+    """``log`` holds every request that was answered; ``break_after`` cuts downloads after so many bytes, once.
+
+    A download of a file named in ``held`` sets the first event and begins when the second is set; parts of the file
+    may be read before.
+    """
 
     def __init__(self) -> None:
         self.repos: dict[str, Repo] = {}
         self.log: list[Request] = []
         self.fail: dict[str, int] = {}
         self.break_after: int | None = None
+        self.held: dict[str, tuple[threading.Event, threading.Event]] = {}
         hub = self
 
         class Handler(_Handler):
@@ -202,6 +207,13 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(404, {}, {"X-Error-Code": "EntryNotFound"})
         headers = {"ETag": f'"{_etag(data)}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
         start = self.headers.get("Range", "")
+        if self.command == "GET" and name in self.hub.held and (not start or start.endswith("-")):
+            asked, released = self.hub.held[name]
+            asked.set()
+            released.wait(30)
+            refused = self.hub.fail.get(unquote(urlsplit(self.path).path))
+            if refused is not None:
+                return self._send(refused)
         if start.startswith("bytes="):
             first, _, last = start[6:].partition("-")
             end = min(int(last) + 1, len(data)) if last else len(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from dflash_convert.target import Target
 from dflash_convert.text import one_line, size
 
 if TYPE_CHECKING:
+    from dflash_convert.arrivals import Arrivals
     from dflash_convert.drafter import Overrides
     from dflash_convert.head.options import HeadOptions
     from dflash_convert.pipeline import Made, Prepared, Proving, Task
@@ -97,7 +99,11 @@ def command(given: ConvertGiven) -> None:
     DRAFTER is a directory or a Hub id (owner/name[@revision]). One file is written for each -t, in one pass
     over the weights.
     """
-    task = task_of(given)
+    with ExitStack() as coming:
+        _convert(given, task_of(given, coming))
+
+
+def _convert(given: ConvertGiven, task: Task) -> None:
     from dflash_convert import pipeline
     from dflash_convert.cli.watch import Shown, show_plan, show_result
 
@@ -116,10 +122,22 @@ def command(given: ConvertGiven) -> None:
             click.echo(made.written.path)
 
 
-def task_of(given: ConvertGiven) -> Task:
-    """What is to be done; Hub ids are fetched, and what is derived on the way is shown."""
+def task_of(given: ConvertGiven, coming: ExitStack | None = None) -> Task:
+    """What is to be done; Hub ids are fetched, and what is derived on the way is shown.
+
+    Within ``coming`` a drafter's weights may still be on their way; of a dry run they do not set out before something
+    asks for them.
+    """
     check_options(given)
-    drafter = hub.resolve_drafter(given.drafter, progress=given.progress, accept=_not_a_target)
+
+    def later(weights: Arrivals) -> None:
+        if coming is not None:
+            coming.enter_context(weights)
+        if not given.dry_run:
+            weights.begin()
+
+    show, fetch = given.progress, later if coming is not None else None
+    drafter = hub.resolve_drafter(given.drafter, progress=show, accept=_not_a_target, later=fetch)
     given.show_notes(drafter.notes)
     target = hub.resolve_target(str(given.target), progress=given.progress)
     from dflash_convert import convert

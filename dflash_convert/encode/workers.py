@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
+from dflash_convert import arrivals
 from dflash_convert.encode.jobs import Job, job_to_json
 from dflash_convert.encode.rows import Encoders
-from dflash_convert.processes import Workers, can_share
+from dflash_convert.processes import Json, Workers, can_share
 from dflash_convert.system import writes_in_parallel
 
 SMALL = 1 << 25  # elements below which starting workers costs more than it saves
@@ -28,7 +30,9 @@ def pool_size(threads: int | None, elements: int) -> int:
 
 
 def run_jobs(jobs: Sequence[Job], threads: int | None, progress: Progress, pool: Pool | None = None) -> None:
-    """Run all jobs; ``progress`` receives the elements done. The first error stops everything.
+    """Run all jobs, those first whose sources are here; ``progress`` receives the elements done.
+
+    The first error stops everything.
 
     ``pool``: workers that were started earlier, who end with the work; without one they are started as needed.
     """
@@ -36,19 +40,23 @@ def run_jobs(jobs: Sequence[Job], threads: int | None, progress: Progress, pool:
     if count <= 1:
         _run_here(jobs, progress)
         return
-    _run_here([job for job in jobs if job.plan.constant is not None], progress)
     shared = [job for job in jobs if job.plan.constant is None]
     if pool:
         pool.run(shared, progress)
     else:
         with Pool(count) as own:
             own.run(shared, progress)
+    _run_here([job for job in jobs if job.plan.constant is not None], progress)
 
 
-def _run_here(jobs: Iterable[Job], progress: Progress) -> None:
+def _files(job: Job) -> list[Path]:
+    return [source.file for source in job.plan.sources]
+
+
+def _run_here(jobs: Sequence[Job], progress: Progress) -> None:
     encoders = Encoders()
     try:
-        for job in jobs:
+        for job in arrivals.in_order(jobs, _files):
             encoders.run(job)
             progress(job.elements)
     finally:
@@ -67,4 +75,11 @@ class Pool(Workers):
     def run(self, jobs: Sequence[Job], progress: Progress) -> None:
         """Run all jobs and end the workers, who know one set of outputs; ValueError for a second call."""
         fds = {place.fd for job in jobs for place in job.places}
-        self.exchange(map(job_to_json, jobs), fds, lambda index, _: progress(jobs[index].elements))
+        given: list[int] = []  # elements of the jobs in the order in which they were handed out
+
+        def tasks() -> Iterator[Json]:
+            for job in arrivals.in_order(jobs, _files):
+                given.append(job.elements)
+                yield job_to_json(job)
+
+        self.exchange(tasks(), fds, lambda index, _: progress(given[index]))
