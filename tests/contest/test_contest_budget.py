@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,9 @@ from typing import Any
 import pytest
 
 from dflash_convert.contest import budget
+from dflash_convert.hashing import sha256_of
 from dflash_convert.memory.plan import MIB
+from dflash_convert.release.contests import contest_summary
 
 Played = Callable[..., Any]
 
@@ -55,10 +59,16 @@ def test_a_need_is_told_in_mib() -> None:
 
 
 @pytest.mark.parametrize("command", ["compare", "tune"])
-def test_both_commands_write_a_page(played: Played, tmp_path: Path, command: str) -> None:
-    page = tmp_path / "page.html"
-    ran = played(command, "--html", page)
-    assert ran.code == 0, ran.err
+def test_both_commands_write_a_page_and_what_package_takes(
+    played: Played, drafter: Path, tmp_path: Path, command: str
+) -> None:
+    page, result = tmp_path / "page.html", tmp_path / "result.json"
+    result.write_text(json.dumps(played(command, "--json", "--html", page).json))
     assert "Side by side" in page.read_text()
     assert "llama-server -m" in page.read_text()
     assert played(command, "--html", page).code == 9, "an existing report is kept"
+    found = contest_summary(result, {sha256_of(drafter): "dflash-x-Q8_0.gguf"}, 7)
+    assert found["rows"][0]["file"] == "dflash-x-Q8_0.gguf"
+    assert 1 <= found["rows"][0]["n_max"] <= 7
+    assert "core" in found["hardware"]
+    assert platform.node() not in found["hardware"].split(), "no host name is published"

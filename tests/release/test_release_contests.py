@@ -10,6 +10,7 @@ import pytest
 
 from dflash_convert.errors import ConfigError, UsageError
 from dflash_convert.hashing import sha256_of
+from dflash_convert.release.contests import contest_summary
 from dflash_convert.release.package import PackageOptions, build_package
 
 ALONE = {
@@ -103,15 +104,21 @@ def test_tune_counts_as_well_and_an_option_overrules(ggufs: list[Path], packaged
     assert "spec-draft-n-max = 3\n" in preset
 
 
-def test_what_is_no_result_for_these_files_is_refused(ggufs: list[Path], packaged: Any) -> None:
-    known = files(ggufs)
-    here = next(iter(known))
+def test_what_is_no_result_for_these_files_is_refused(tmp_path: Path) -> None:
+    known, here = {"a.gguf": "1" * 64}, "a.gguf"
     good = work("all", "own", entry("own", here, 1.5))
+
+    def read(document: dict[str, Any]) -> dict[str, Any]:
+        path = tmp_path / "contest.json"
+        path.write_text(json.dumps(document))
+        return contest_summary(path, {"1" * 64: "packaged.gguf"}, 7)
+
+    assert read(comparison(known, good))["rows"][0]["file"] == "packaged.gguf"
     with pytest.raises(UsageError, match="none of the drafters"):
-        packaged(comparison(dict.fromkeys(known, "0" * 64), good))
+        read(comparison({"a.gguf": "0" * 64}, good))
     bad: list[tuple[dict[str, Any], str]] = [
-        ({"kind": "release"}, "not a result of compare or tune"),
-        (comparison(known, {"label": "x"}), "not a result of compare or tune: .*missing"),
+        ({"kind": "release"}, "is not a result of compare or tune"),
+        (comparison(known, {"label": "x"}), "is not a result of compare or tune: .*missing"),
         (comparison(known, good, hardware="a\nb"), "not one line of text"),
         (comparison(known, work("a", "own", entry("own", here, 1.5, n_max=99))), "above the 7 tokens"),
         (comparison(known, work("a", "own", entry("own", here, 1.5, p_min=7.0))), "does not know"),
@@ -120,7 +127,7 @@ def test_what_is_no_result_for_these_files_is_refused(ggufs: list[Path], package
     ]
     for document, words in bad:
         with pytest.raises(ConfigError, match=words):
-            packaged(document)
+            read(document)
 
 
 def test_marks_in_texts_stay_texts(ggufs: list[Path], packaged: Any) -> None:
