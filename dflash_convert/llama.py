@@ -91,6 +91,8 @@ class DrafterArchitecture:
         return next(v for v in self.variants if not v.mark or v.mark in names)
 
 
+# methods that can sample their drafts, which the target then verifies by rejection (common/speculative.cpp)
+PROBABILISTIC = frozenset({"draft-simple", "draft-mtp"})
 # graphs that set t_layer_inp and still cannot be a drafter's target, each with the reason
 NO_TARGET = {
     "llama-embed": "an embedding model generates nothing",

@@ -33,13 +33,16 @@ class TuneGiven(ContestGiven):
 @verbosity_options
 @takes(TuneGiven)
 def command(given: TuneGiven) -> None:
-    """Find the draft length and p-min that pay on this machine and for these prompts.
+    """Find the settings that pay on this machine and for these prompts.
 
     One run at the whole block gives acceptance by position, a few short ones give what a step costs; the speed of every
-    draft length follows. The best few are run and confirmed in a final of several rounds against no drafter.
+    draft length follows. Around the best p-min, the drafter's cache type and place, where sampling happens, threads and
+    a method mixed in are tried, as far as the engine has them, and a final of several rounds confirms the best few
+    against no drafter.
     """
     from dflash_convert.contest import preset, report, works
     from dflash_convert.contest.tune import tune
+    from dflash_convert.contest.tweaks import tweaks
     from dflash_convert.report import contest
 
     made = given.prepared("dflash-convert tune TARGET.gguf DRAFTER.gguf")
@@ -49,15 +52,19 @@ def command(given: TuneGiven) -> None:
         raise UsageError(f"{without[0]} has no settings to tune", tip="compare runs it beside a drafter")
     main, *sampled = works.make(made.engines, made.items, made.chats, works.Loads(temperature=given.sampled))
     work = main if given.sampled is None else sampled[0]
+    engines = made.engines
     with given.bar("tuning", "requests") as bar, leaving(given.kept):
         found = tune(
-            made.engines,
+            engines,
             drafters,
             work,
             made.store,
             given.say,
             _seconds(given.limit),
             given.rounds,
+            lambda best: tweaks(
+                made.engines.info, made.engines.launch, best.methods, sampled=given.sampled is not None
+            ),
             watch=bar,
         )
     given.write_preset(found.best)

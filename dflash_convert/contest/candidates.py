@@ -9,6 +9,7 @@ from pathlib import Path
 from dflash_convert import llama
 from dflash_convert.container.keys import keys_of
 from dflash_convert.container.reader import open_gguf
+from dflash_convert.contest.tweaks import Tweak
 from dflash_convert.errors import UsageError
 from dflash_convert.validation.pair import drafting_method
 
@@ -19,7 +20,7 @@ EXAMPLE = "for example drafter.gguf,n-max=7,p-min=0.5, ngram-mod, or drafter.ggu
 @dataclass(frozen=True)
 class Candidate:
     """One way to run the target; ``methods`` empty is without drafts. ``cap`` is the most that a block drafts,
-    ``size`` the drafter's bytes."""
+    ``size`` the drafter's bytes, ``tweaks`` what else is set."""
 
     name: str
     methods: tuple[str, ...] = ()
@@ -28,6 +29,7 @@ class Candidate:
     p_min: float | None = None
     cap: int = 0
     size: int = 0
+    tweaks: tuple[Tweak, ...] = ()
 
     @property
     def spec_type(self) -> str:
@@ -38,7 +40,19 @@ class Candidate:
         """``n-max 7, p-min 0.5``; empty without a drafter."""
         if self.drafter is None:
             return ""
-        return f"n-max {self.n_max}" + (f", p-min {self.p_min:g}" if self.p_min else "")
+        p_min = [f"p-min {self.p_min:g}"] if self.p_min else []
+        return ", ".join((f"n-max {self.n_max}", *p_min, *(each.label for each in self.tweaks)))
+
+    @property
+    def extra(self) -> tuple[tuple[str, str], ...]:
+        """llama-server's options that the tweaks set."""
+        return tuple(pair for each in self.tweaks for pair in each.settings)
+
+    def tweaked(self, tweak: Tweak) -> Candidate:
+        """With one tweak more; it takes the place of another of its knob."""
+        kept = tuple(each for each in self.tweaks if each.knob != tweak.knob)
+        methods = (*self.methods, *([tweak.method] if tweak.method else []))
+        return replace(self, tweaks=(*kept, tweak), methods=methods)
 
 
 NOTHING = Candidate("no drafter")

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dflash_convert.contest.candidates import Candidate
+
 PROBES = (1, 3, 7)  # 7 is the last length that one CUDA kernel verifies in one go
 
 
@@ -51,6 +53,12 @@ def predict(curve: Sequence[float], costs: Mapping[int, float], target_ms: float
         length, step = length_at(curve, n), step_at(costs, n)
         found.append(Prediction(n, length, step, length * target_ms / step if step > 0 else 0.0))
     return found
+
+
+def known(predictions: Mapping[str, Sequence[Prediction]], candidate: Candidate) -> Prediction | None:
+    """The prediction for a candidate; None for a ``p-min`` and for tweaks, which no curve predicts."""
+    own = predictions.get(candidate.name, ())
+    return None if not own or candidate.p_min or candidate.tweaks else own[candidate.n_max - 1]
 
 
 def probes(cap: int) -> tuple[int, ...]:

@@ -31,6 +31,7 @@ class LlamaCpp:
             n_max=candidate.n_max,
             p_min=candidate.p_min,
             parallel=parallel,
+            settings=candidate.extra,
         )
         if not candidate.methods:
             chosen = replace(chosen, drafter=None, spec_type="")

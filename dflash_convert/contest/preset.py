@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dflash_convert.contest.candidates import Candidate
 from dflash_convert.engine.preset import preset_ini
+from dflash_convert.engine.settings import arguments
 
 
 def options(candidate: Candidate) -> list[tuple[str, str]]:
@@ -15,15 +16,13 @@ def options(candidate: Candidate) -> list[tuple[str, str]]:
     if candidate.drafter:
         rows += [("spec-draft-model", str(candidate.drafter)), ("spec-draft-n-max", str(candidate.n_max))]
         rows += [("spec-draft-p-min", f"{candidate.p_min:g}")] if candidate.p_min else []
-    return rows
+    return [*rows, *candidate.extra]
 
 
 def command(target: Path, candidate: Candidate) -> str:
     """The llama-server call, quoted for a shell."""
     call = ["llama-server", "-m", str(target)]
-    for name, value in options(candidate):
-        call += [f"--{name}", value]
-    return shlex.join([*call, "-fa", "on"])
+    return shlex.join([*call, *arguments(tuple(options(candidate))), "-fa", "on"])
 
 
 def text(target: Path, candidate: Candidate) -> str:

@@ -12,13 +12,14 @@ from dflash_convert.contest.hardware import hardware
 from dflash_convert.contest.images import Survival
 from dflash_convert.contest.judge import Ruling, Standing, Versus
 from dflash_convert.contest.prepare import Contest
+from dflash_convert.contest.search import Measured
 from dflash_convert.contest.tune import Tuned
 from dflash_convert.hashing import sha256_of
 from dflash_convert.measure.speed import NO_GAIN
 from dflash_convert.validation.net import Net
 
 SCHEMA = 1
-WIDTH = 80
+NOISE = 0.08  # of one pass against a prediction that rests on others
 
 
 def table(ruling: Ruling) -> str:
@@ -42,8 +43,11 @@ def _versus(ruling: Ruling) -> list[str]:
 
 
 def _name(candidate: Candidate, width: int = 21) -> str:
-    text = candidate.name + (f" n{candidate.n_max}" if candidate.drafter else "")
-    text += f" p{candidate.p_min:g}" if candidate.p_min else ""
+    """Name and settings; with tweaks the settings alone, for a search compares those of one drafter."""
+    text = (f" n{candidate.n_max}" if candidate.drafter else "") + (f" p{candidate.p_min:g}" if candidate.p_min else "")
+    count = len(candidate.tweaks)
+    tail = f"{count} tweaks" if count > 1 else "".join(each.short for each in candidate.tweaks)
+    text = f"{text.strip()} + {tail}" if count else candidate.name + text
     return text if len(text) <= width else f"{text[: width - 14]}…{text[-13:]}"
 
 
@@ -136,6 +140,7 @@ def candidate_json(candidate: Candidate) -> dict[str, Any]:
         "bytes": candidate.size,
         "n_max": candidate.n_max if candidate.drafter else None,
         "p_min": candidate.p_min,
+        "settings": dict(candidate.extra),
     }
 
 
@@ -219,40 +224,57 @@ def tune_text(found: Tuned) -> str:
     """The search in a few lines: what was predicted, what was measured, what it would cost to be wrong."""
     rows = [f"  {'setting':<36} {'predicted':>10} {'measured':>9} {'length':>7} {'ms/step':>8}"]
     for each in found.measured:
-        known = found.predictions.get(each.candidate.name, ())
-        predicted = "" if each.candidate.p_min or not known else f"{known[each.candidate.n_max - 1].speedup:.2f} x"
+        known = found.predicted(each.candidate)
+        predicted = "" if known is None else f"{known.speedup:.2f} x"
         shown = f"{each.speedup:.2f} x"
         rows.append(
             f"  {_name(each.candidate, 36):<36} {predicted:>10} {shown:>9} {each.length:>7.2f} {each.step_ms:>8.2f}"
         )
-    return "\n".join([*rows, "", table(found.ruling), "", verdict(found)])
+    return "\n".join([*rows, "", table(found.ruling), "", verdict(found), *_surprises(found)])
+
+
+def _surprises(found: Tuned) -> list[str]:
+    """Where the measured speed was not what depth and step time let expect."""
+    off = [
+        f"n-max {each.candidate.n_max} ({known.speedup:.2f} x predicted, {each.speedup:.2f} x measured)"
+        for each in found.measured
+        if (known := found.predicted(each.candidate)) is not None and abs(each.speedup / known.speedup - 1) > NOISE
+    ]
+    return [f"The prediction was off by more than {NOISE:.0%} at {', '.join(off)}."] if off else []
 
 
 def verdict(found: Tuned) -> str:
     """The settings that pay, or why nothing does."""
     if not found.ruling.pays:
-        dearest = max(found.measured, key=lambda m: m.candidate.n_max)
+        dearest = max(_plain(found), key=lambda m: m.candidate.n_max)
         times = dearest.step_ms / found.target_ms if found.target_ms else 0.0
         return (
             f"nothing pays on this machine: a step of {dearest.candidate.n_max} drafts costs {times:.1f} tokens of the "
             f"target alone and yields {dearest.length:.2f}"
         )
     best = found.best
-    near = sorted({m.candidate.n_max for m in found.measured if _near(found, m.speedup) and not m.candidate.p_min})
+    near = sorted({m.candidate.n_max for m in _plain(found) if _near(found, m.speedup)})
     lengths = f"n-max {near[0]} to {near[-1]} are within 5 % of the best here" if len(near) > 1 else ""
-    slow = [m for m in found.measured if m.candidate.n_max == best.cap and not m.candidate.p_min]
-    top = max(m.speedup for m in found.measured)
+    slow = [m for m in _plain(found) if m.candidate.n_max == best.cap and m.candidate.name == best.name]
+    top = max(m.speedup for m in _plain(found))
     loss = (
         f"the whole block of {best.cap} is {1 - slow[0].speedup / top:.0%} slower"
         if slow and best.n_max < best.cap
         else ""
     )
-    wrong = "; ".join(part for part in (lengths, loss) if part)
+    shared = ", ".join(each.label for each in best.tweaks if each.shared)
+    also = f"part of the gain may be that of {shared}, which changes runs without a drafter too" if shared else ""
+    wrong = "; ".join(part for part in (lengths, loss, also) if part)
     return advice(found.ruling) + (f" {wrong[0].upper()}{wrong[1:]}." if wrong else "")
 
 
+def _plain(found: Tuned) -> list[Measured]:
+    """The runs that differ in depth alone."""
+    return [m for m in found.measured if not m.candidate.p_min and not m.candidate.tweaks]
+
+
 def _near(found: Tuned, speedup: float) -> bool:
-    return speedup >= 0.95 * max(m.speedup for m in found.measured)
+    return speedup >= 0.95 * max(m.speedup for m in _plain(found))
 
 
 def tune_json(found: Tuned, made: Contest) -> dict[str, Any]:

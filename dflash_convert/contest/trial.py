@@ -72,6 +72,10 @@ class Book:
     passes: dict[int, dict[int, Done]] = field(default_factory=dict)
     starts: int = 0
 
+    def of(self, *sides: int) -> Book:
+        """These sides alone, numbered anew."""
+        return Book({new: dict(self.passes[old]) for new, old in enumerate(sides)}, self.starts)
+
     def traces(self, side: int) -> tuple[Trace, ...]:
         """The first round's."""
         return self.passes[side][min(self.passes[side])].traces
@@ -111,7 +115,8 @@ class Store:
         if self.directory is None:
             return None
         drafter = None if candidate.drafter is None else [str(candidate.drafter.resolve()), *_stamp(candidate.drafter)]
-        settings = [candidate.methods, drafter, candidate.n_max, candidate.p_min, work.parallel, number]
+        settings = [candidate.methods, drafter, candidate.n_max, candidate.p_min, candidate.extra]
+        settings += [work.parallel, number]
         requests = [asdict(request) for request in work.requests]
         key = sha256(json.dumps([self.identity, settings, requests], sort_keys=True).encode()).hexdigest()
         return self.directory / f"{key[:32]}.json"

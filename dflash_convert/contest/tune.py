@@ -2,40 +2,30 @@
 
 Engine starts are what costs: loading a real model takes a minute. An exhaustive search tries every depth and
 ``p-min`` in every round; this one starts the engine once without a drafter, once at each probe of the step time,
-for the two ``p-min`` values at the predicted depth, and for a final contest of the few that are left.
+for the two ``p-min`` values at the predicted depth, for every tweak alone and those that help together, and for a final
+contest of the few that are left.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 from dflash_convert.contest import depth
 from dflash_convert.contest.candidates import NOTHING, Candidate
-from dflash_convert.contest.judge import Ruling, rule
+from dflash_convert.contest.judge import Ruling, Standing, rule
+from dflash_convert.contest.search import P_MINS, Measured, Search
 from dflash_convert.contest.trial import Engines, Say, Store, Work, run
-from dflash_convert.engine.trace import Trace, sum_positions
+from dflash_convert.contest.tweaks import Tweak
+from dflash_convert.measure.paired import paired
 from dflash_convert.measure.speed import FASTER, MIN_ROUNDS
 from dflash_convert.watching import UNSEEN, Watch
 
-P_MINS = (0.5, 0.8)
-CLOSE = 0.08  # settings this near the best take part in the final
 FINALISTS = 5
-MORE = 3  # times that a final too close to call is continued
+MORE = 5  # times that a final too close to call is continued
 WORTH = 0.02  # gain below which nobody needs to know
 SHARE = 1 / 3  # of an exhaustive search's engine starts
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One run of one setting: tokens a step yields, milliseconds a step takes, speed against the target alone."""
-
-    candidate: Candidate
-    length: float
-    step_ms: float
-    speedup: float
 
 
 @dataclass(frozen=True)
@@ -51,6 +41,10 @@ class Tuned:
     exhaustive: int
     complete: bool = True
 
+    def predicted(self, candidate: Candidate) -> depth.Prediction | None:
+        """None for what no curve predicts: a ``p-min``, tweaks."""
+        return depth.known(self.predictions, candidate)
+
     @property
     def best(self) -> Candidate:
         return self.ruling.winner.candidate if self.ruling.pays else NOTHING
@@ -64,29 +58,41 @@ def tune(
     say: Say = lambda _: None,
     seconds: float | None = None,
     rounds: int = MIN_ROUNDS,
+    tweaks: Callable[[Candidate], Sequence[Tweak]] = lambda _: (),
     watch: Watch = UNSEEN,
 ) -> Tuned:
-    """``drafters`` with any settings: depth and ``p-min`` are searched for each. ``seconds`` bounds the search; the
-    final always runs."""
+    """``drafters`` with any settings: depth and ``p-min`` are searched for each, ``tweaks`` of the best are tried on
+    it. ``seconds`` bounds the search; the final always runs."""
     until = None if seconds is None else time.monotonic() + seconds / 2
-    search = _Search(engines, work, store, say, until, watch)
+    search = Search(engines, work, store, say, until, watch)
+    expected = _expected(drafters, len(tweaks(drafters[0])), rounds)
+    say(f"about {expected} engine starts; the first tells how long each takes")
     target_ms = search.target_ms()
+    if search.seconds is not None:
+        say(
+            f"a start with its answers takes {search.seconds:.0f} s: about {_minutes(expected * search.seconds)} in all"
+        )
     for drafter in drafters:
         search.probe(drafter)
     for drafter in _promising(drafters, search.measured):
         search.refine(drafter, search.predictions[drafter.name])
-    finalists = search.finalists()
+    turned = tweaks(search.best().candidate)
+    search.turn(turned)
+    every = exhaustive(drafters, len(turned), rounds)
+    left = int(every * SHARE) - search.starts
+    finalists = search.finalists(min(max(left // rounds - 1, 1), FINALISTS))
     say(f"final: {', '.join(f'{c.name} ({c.settings})' for c in finalists)} against no drafter")
-    candidates = (NOTHING, *finalists)
-    every = sum(each.cap for each in drafters) * (1 + len(P_MINS)) * rounds + rounds
+    candidates, searched = (NOTHING, *finalists), {m.candidate: m.speedup for m in search.measured}
     book = run(engines, candidates, work, rounds, store, say, watch=watch)
-    ruling = _fastest(rule(work.label, candidates, book, work))
+    ruling = _fastest(rule(work.label, candidates, book, work), searched)
     for _ in range(MORE):
-        if not _open(ruling) or search.starts + book.starts + rounds * len(candidates) > every * SHARE:
+        if not _open(ruling) or search.starts + book.starts + 2 * rounds > every * SHARE:
             break
-        say("too close to call: more rounds")
+        say("too close to call: more rounds of the fastest against no drafter")
+        side = max(range(1, len(candidates)), key=lambda i: ruling.standings[i].tokens_per_second)
+        candidates, book = (NOTHING, candidates[side]), book.of(0, side)
         book = run(engines, candidates, work, rounds, store, say, book, watch)
-        ruling = _fastest(rule(work.label, candidates, book, work))
+        ruling = _fastest(rule(work.label, candidates, book, work), searched)
     return Tuned(
         ruling,
         search.predictions,
@@ -98,14 +104,44 @@ def tune(
     )
 
 
-def _fastest(ruling: Ruling) -> Ruling:
+def exhaustive(drafters: Sequence[Candidate], tweaks: int, rounds: int) -> int:
+    """Engine starts of a search that tries every depth with every ``p-min`` in every round, then every tweak alone
+    at the best of them. (Every tweak with every depth would be many times as many.)"""
+    return sum(each.cap for each in drafters) * (1 + len(P_MINS)) * rounds + rounds + tweaks * rounds
+
+
+def _expected(drafters: Sequence[Candidate], tweaks: int, rounds: int) -> int:
+    """Engine starts, roughly: a round ends with the candidate that begins the next one."""
+    closer = (len(drafters) + 1) // 2
+    probes = sum(len(depth.probes(each.cap)) for each in drafters)
+    trials = 1 + probes + 5 * closer + (tweaks + 1 if tweaks else 0)
+    return trials + (FINALISTS + 1) * rounds - (rounds - 1)
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} minutes"
+
+
+def _fastest(ruling: Ruling, searched: Mapping[Candidate, float]) -> Ruling:
     """Settings of one drafter cost the same memory: of those that are equal within noise the fastest is the best
-    guess, once drafting pays at all."""
+    guess, once drafting pays at all. ``searched``: the speed of the search's own pass, one more of the same."""
+
+    def speed(each: Standing) -> float:
+        own: float = searched.get(each.candidate, 1.0) ** (1 / len(ruling.passes[0]))
+        return _evidence(ruling, each) * own
+
     if not ruling.pays:
         paying = [s for s in ruling.standings if s.speed is not None and s.speed.gain == FASTER]
-        return replace(ruling, winner=max(paying, key=lambda s: s.tokens_per_second)) if paying else ruling
+        return replace(ruling, winner=max(paying, key=speed)) if paying else ruling
     best = [s for s in ruling.standings if s.best and s.candidate.drafter == ruling.winner.candidate.drafter]
-    return replace(ruling, winner=max(best, key=lambda s: s.tokens_per_second))
+    return replace(ruling, winner=max(best, key=speed))
+
+
+def _evidence(ruling: Ruling, each: Standing) -> float:
+    """The speed of the final by every prompt's median, in which a stall does not count."""
+    side = ruling.standings.index(each)
+    pair = paired(ruling.passes[0], ruling.passes[side])
+    return pair.ratio if pair is not None else each.speed.measured if each.speed is not None else 1.0
 
 
 def _open(ruling: Ruling) -> bool:
@@ -118,112 +154,3 @@ def _promising(drafters: Sequence[Candidate], measured: Sequence[Measured]) -> l
     top = {d.name: max(m.speedup for m in measured if m.candidate.name == d.name) for d in drafters}
     ranked = sorted(drafters, key=lambda d: -top[d.name])
     return ranked[: max(1, (len(ranked) + 1) // 2)]
-
-
-class _Search:
-    """What was measured so far, one pass a setting."""
-
-    def __init__(self, engines: Engines, work: Work, store: Store, say: Say, until: float | None, watch: Watch) -> None:
-        self.engines, self.work, self.store, self.say, self.until = engines, work, store, say, until
-        self.watch = watch
-        self.measured: list[Measured] = []
-        self.predictions: dict[str, tuple[depth.Prediction, ...]] = {}
-        self.starts = 0
-        self.late = False
-        self._target_ms = 0.0
-
-    def target_ms(self) -> float:
-        """A token without a drafter."""
-        traces = self._run(NOTHING)
-        self._target_ms = median(t.generation_ms / t.generated for t in traces if t.generated)
-        return self._target_ms
-
-    def probe(self, drafter: Candidate) -> None:
-        """The deepest run's acceptance by position, and what a step costs at a few lengths."""
-        costs: dict[int, float] = {}
-        curve: tuple[float, ...] = ()
-        for n in depth.probes(drafter.cap):
-            traces = self._run(replace(drafter, n_max=n, p_min=None))
-            costs[n] = _step_ms(traces)
-            curve = curve or _curve(traces, n)
-            self._add(replace(drafter, n_max=n, p_min=None), traces)
-        self.predictions[drafter.name] = tuple(depth.predict(curve, costs, self._target_ms, drafter.cap))
-
-    def refine(self, drafter: Candidate, predictions: Sequence[depth.Prediction]) -> None:
-        """The predicted best and its neighbours, then ``p-min`` at the best that was measured."""
-        top = depth.best(predictions)
-        known = {m.candidate.n_max for m in self.measured if m.candidate.name == drafter.name}
-        for n in (top.n, top.n - 1, top.n + 1):
-            if 1 <= n <= drafter.cap and n not in known and self._time_left():
-                self._measure(replace(drafter, n_max=n, p_min=None))
-        own = [m for m in self.measured if m.candidate.name == drafter.name]
-        best = max(own, key=lambda m: m.speedup).candidate
-        deeper = min(drafter.cap, max(best.n_max, 2 * best.n_max))
-        for n, p_min in ((best.n_max, P_MINS[0]), (deeper, P_MINS[0]), (deeper, P_MINS[1])):
-            if self._time_left():
-                self._measure(replace(drafter, n_max=n, p_min=p_min))
-
-    def finalists(self) -> tuple[Candidate, ...]:
-        """The best few, each setting once, that are near the best."""
-        ranked = sorted(self.measured, key=lambda m: (-self._score(m), m.candidate.n_max))
-        near = [m.candidate for m in ranked if self._score(m) >= (1 - CLOSE) * self._score(ranked[0])]
-        return tuple(dict.fromkeys(near))[:FINALISTS]
-
-    def _score(self, one: Measured) -> float:
-        """Measured speed, half pulled to the prediction, which rests on more than one pass."""
-        predicted = self.predicted(one.candidate)
-        return one.speedup if predicted is None else (one.speedup * predicted.speedup) ** 0.5
-
-    def predicted(self, candidate: Candidate) -> depth.Prediction | None:
-        """None for a ``p-min``, which no curve predicts."""
-        known = self.predictions.get(candidate.name)
-        return None if known is None or candidate.p_min else known[candidate.n_max - 1]
-
-    def _measure(self, candidate: Candidate) -> None:
-        if all(m.candidate != candidate for m in self.measured):
-            self._add(candidate, self._run(candidate))
-
-    def _add(self, candidate: Candidate, traces: Sequence[Trace]) -> None:
-        steps, step_ms = sum(_steps(t) for t in traces), _step_ms(traces)
-        length = sum(t.generated - 1 for t in traces) / steps
-        speedup = self._target_ms * length / step_ms if step_ms else 0.0
-        self.measured.append(Measured(candidate, length, step_ms, speedup))
-
-    def _run(self, candidate: Candidate) -> tuple[Trace, ...]:
-        book = run(self.engines, (candidate,), self.work, 1, self.store, self.say, watch=self.watch)
-        self.starts += book.starts
-        return book.traces(0)
-
-    def _time_left(self) -> bool:
-        self.late = self.late or (self.until is not None and time.monotonic() > self.until)
-        return not self.late
-
-
-def _step_ms(traces: Sequence[Trace]) -> float:
-    """The median of the answers: a stall in one of them is no cost of a step."""
-    return median(t.generation_ms / _steps(t) for t in traces)
-
-
-def _steps(trace: Trace) -> int:
-    """Forward passes of the target behind the first token."""
-    return max(trace.generated - 1 - trace.accepted, 1)
-
-
-def _curve(traces: Sequence[Trace], n: int) -> tuple[float, ...]:
-    """Share of steps that kept position i; from the overall acceptance where the engine does not tell by position."""
-    steps = sum(t.known_steps for t in traces)
-    positions = sum_positions(t.accepted_per_position if t.drafted else () for t in traces)
-    if positions and steps:
-        return tuple(count / steps for count in positions)
-    length = sum(t.accepted for t in traces) / steps if steps else 0.0
-    return _geometric(length, n)
-
-
-def _geometric(length: float, n: int) -> tuple[float, ...]:
-    """The falling curve of n positions that sums to ``length``."""
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        total = sum(middle**i for i in range(1, n + 1))
-        low, high = (middle, high) if total < length else (low, middle)
-    return tuple(low**i for i in range(1, n + 1))

@@ -58,6 +58,7 @@ def command(info: EngineInfo, launch: Launch, port: int, api_key: str) -> tuple[
         "gpu_layers": launch.gpu_layers,
         "verbosity": launch.verbosity,
         "splits_only": launch.splits_only,
+        "settings": launch.settings,
         "port": port,
         "api_key": api_key,
     }

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from dflash_convert.engine import settings
 from dflash_convert.engine.client import HOST
 from dflash_convert.engine.failures import MISSING, EngineRunError
 from dflash_convert.engine.trace import EngineInfo, Launch
@@ -35,7 +36,8 @@ def command(info: EngineInfo, launch: Launch, port: int, api_key: str) -> tuple[
         args += ["--spec-draft-n-max", str(launch.n_max)]
         if launch.p_min is not None:
             args += ["--spec-draft-p-min", f"{launch.p_min:g}"]
-        args += ["--spec-draft-type-k", "f16", "--spec-draft-type-v", "f16"]
+        said = {name for name, _ in launch.settings}
+        args += settings.arguments(tuple((name, "f16") for name in settings.DRAFT_CACHE if name not in said))
         if launch.draft_device:
             args += ["--spec-draft-device", launch.draft_device]
     if launch.device:
@@ -44,7 +46,7 @@ def command(info: EngineInfo, launch: Launch, port: int, api_key: str) -> tuple[
         args += ["-ngl", str(launch.gpu_layers)]
     if launch.threads:
         args += ["-t", str(launch.threads)]
-    return [*args, *launch.extra_args], {"LLAMA_API_KEY": api_key}
+    return [*args, *settings.arguments(launch.settings), *launch.extra_args], {"LLAMA_API_KEY": api_key}
 
 
 def quantizes_draft_cache(args: tuple[str, ...]) -> str | None:
@@ -87,9 +89,9 @@ def info(path: str, found_by: str) -> EngineInfo:
     problem = None
     if help_text and not kinds:
         problem = f"{path} has no option --spec-type: it is not a llama-server, or too old to draft with DFlash"
-    return EngineInfo(
-        PROGRAM, path, build[1].strip() if build else "", known, parse_devices(devices), problem, found_by
-    )
+    name = build[1].strip() if build else ""
+    options = tuple(dict.fromkeys(re.findall(r"--([a-z][a-z0-9-]+)", help_text)))
+    return EngineInfo(PROGRAM, path, name, known, parse_devices(devices), problem, found_by, options)
 
 
 def parse_devices(text: str) -> tuple[str, ...]:

@@ -102,4 +102,6 @@ def probe_package(info: EngineInfo) -> EngineInfo:
         last = (done.stderr.decode(errors="replace").strip().splitlines() or [f"status {done.returncode}"])[-1]
         return dataclasses.replace(info, spec_types=(), problem=f"xllamacpp cannot be used: {last}")
     kinds = tuple(name for name, member in embedded.spec_types().items() if member in answer["spec_types"])
-    return dataclasses.replace(info, spec_types=kinds, devices=tuple(answer["devices"]))
+    return dataclasses.replace(
+        info, spec_types=kinds, devices=tuple(answer["devices"]), options=tuple(answer["options"])
+    )

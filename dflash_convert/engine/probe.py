@@ -6,6 +6,8 @@ import json
 import os
 import sys
 
+from dflash_convert.engine import settings
+
 
 def main() -> None:
     output = os.dup(1)
@@ -17,6 +19,10 @@ def main() -> None:
         f"{d['name']}: {d['description']} ({d['memory_total'] // mib} MiB, {d['memory_free'] // mib} MiB free)"
         for d in xllamacpp.get_device_info()
     ]
-    answer = {"spec_types": list(xllamacpp.common_speculative_type.__members__), "devices": devices}
+    answer = {
+        "spec_types": list(xllamacpp.common_speculative_type.__members__),
+        "devices": devices,
+        "options": settings.known_to(xllamacpp.CommonParams()),
+    }
     sys.stdout.flush()
     os.write(output, json.dumps(answer).encode())

@@ -51,7 +51,8 @@ class Launch:
     token the drafter is less sure of; ``parallel`` slots share the context of ``ctx_size`` tokens each;
     the timeouts in seconds. With ``splits_only`` text is split and nothing generated: the embedded engine then neither
     warms up nor loads the file a first time to fit it to the memory. None leaves a choice to the engine. The drafter's
-    cache is f16 always: with a quantized one acceptance was seen to fall from 99 % to 2 % (llama.cpp issue 25725).
+    cache is f16 unless ``settings`` (of :mod:`dflash_convert.engine.settings`) say otherwise: with a quantized one
+    acceptance was seen to fall from 99 % to 2 % (llama.cpp issue 25725).
     """
 
     target: Path
@@ -70,6 +71,7 @@ class Launch:
     p_min: float | None = None
     parallel: int = 1
     splits_only: bool = False
+    settings: tuple[tuple[str, str], ...] = ()
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -155,8 +157,9 @@ def sum_positions(counts: Iterable[tuple[int, ...] | None]) -> tuple[int, ...] |
 class EngineInfo:
     """An engine on this machine: ``kind`` is ``embedded`` or ``llama-server``.
 
-    ``spec_types`` lists the drafting methods it knows, ``devices`` what it reports; ``problem`` says in one
-    sentence why it cannot be used (then the rest may be empty).
+    ``spec_types`` lists the drafting methods it knows, ``devices`` what it reports, ``options`` the long names of
+    those of llama-server's options that can be set; ``problem`` says in one sentence why it cannot be used (then the
+    rest may be empty).
     """
 
     kind: str
@@ -166,6 +169,7 @@ class EngineInfo:
     devices: tuple[str, ...] = ()
     problem: str | None = None
     found_by: str = field(default="", compare=False)
+    options: tuple[str, ...] = field(default=(), repr=False)
 
     def knows(self, spec_type: str) -> bool:
         return spec_type in self.spec_types

@@ -10,6 +10,8 @@ import os
 import threading
 from typing import Any
 
+from dflash_convert.engine import settings
+
 CONFIG = "DFLASH_ENGINE_CONFIG"
 
 
@@ -49,6 +51,6 @@ def server_params(xllamacpp: Any, config: dict[str, Any]) -> Any:
         params.speculative.draft.n_max = config["n_max"]
         if config["p_min"] is not None:
             params.speculative.draft.p_min = config["p_min"]
-        params.speculative.draft.cache_type_k = xllamacpp.ggml_type.GGML_TYPE_F16
-        params.speculative.draft.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F16
+        settings.apply(xllamacpp, params, [(name, "f16") for name in settings.DRAFT_CACHE])
+    settings.apply(xllamacpp, params, config["settings"])
     return params

@@ -6,8 +6,10 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from dflash_convert.contest.candidates import NOTHING, Candidate
+from dflash_convert.contest.tweaks import Tweak
 from dflash_convert.engine.trace import Request, Trace
 
 
@@ -36,6 +38,15 @@ MACHINES = {
 }
 
 
+@dataclass(frozen=True)
+class Effect:
+    """What a tweak does on a machine: factors of the times and of how sure drafts are."""
+
+    verify: float = 1.0
+    draft: float = 1.0
+    right: float = 1.0
+
+
 @dataclass
 class Machine:
     """Engines that answer by the model. ``right`` is how sure a drafter is on average at the first position and
@@ -48,6 +59,21 @@ class Machine:
     noise: float = 0.02
     stalls: float = 0.01
     starts: int = 0
+    effects: dict[Tweak, Effect] = field(default_factory=dict)
+
+    def cost(self, candidate: Candidate) -> Costs:
+        verify = draft = 1.0
+        for each in candidate.tweaks:
+            verify, draft = verify * self.effects[each].verify, draft * self.effects[each].draft
+        own = self.costs
+        slower = (own.verify[0] * verify, own.verify[1] * verify)
+        return Costs(slower, (own.draft[0] * draft, own.draft[1] * draft), own.jump * verify)
+
+    def sure(self, candidate: Candidate) -> float:
+        right = self.right.get(candidate.name, 0.0)
+        for each in candidate.tweaks:
+            right *= self.effects[each].right
+        return right
 
     @contextmanager
     def start(self, candidate: Candidate, parallel: int = 1) -> Iterator[_Engine]:
@@ -78,10 +104,9 @@ class _Engine:
         return None
 
     def complete(self, request: Request) -> Trace:
-        text = random.Random(f"{self.machine.seed} {request.prompt}")  # the same answer for every candidate
-        hard = text.uniform(0.9, 1.05)
+        hard, words = _text(self.machine.seed, str(request.prompt), request.n_predict)
         made = _Answer()
-        made.generate(request.n_predict, self.machine, self.candidate, hard, text)
+        made.generate(request.n_predict, self.machine, self.candidate, hard, words)
         factor = self.pace * max(self.luck.gauss(1.0, self.machine.noise), 0.5)
         if self.luck.random() < self.machine.stalls:
             factor *= self.luck.uniform(2.5, 12.0)
@@ -99,6 +124,16 @@ class _Engine:
         )
 
 
+Words = tuple[tuple[float, float], ...]
+
+
+@cache
+def _text(seed: int, prompt: str, tokens: int) -> tuple[float, Words]:
+    """How hard a prompt's answer is, and the ease and fate of every word: the same for every candidate."""
+    luck = random.Random(f"{seed} {prompt}")
+    return luck.uniform(0.9, 1.05), tuple((luck.uniform(-0.3, 0.3), luck.random()) for _ in range(tokens + 1))
+
+
 @dataclass
 class _Answer:
     ms: float = 0.0
@@ -107,30 +142,33 @@ class _Answer:
     accepted: int = 0
     kept: list[int] = field(default_factory=list)
 
-    def generate(self, tokens: int, machine: Machine, candidate: Candidate, hard: float, luck: random.Random) -> None:
-        left = tokens - 1
-        words = [(luck.uniform(-0.3, 0.3), luck.random()) for _ in range(tokens + 1)]  # the same for every setting
+    def generate(self, tokens: int, machine: Machine, candidate: Candidate, hard: float, words: Words) -> None:
+        costs, p_min = machine.cost(candidate), candidate.p_min or 0.0
+        prices = [costs.step(n, candidate.n_max) for n in range(candidate.n_max + 1)]
         self.kept = [0] * candidate.n_max
-        base = machine.right.get(candidate.name, 0.0)
-        while left > 0:
-            limit = min(candidate.n_max, left)
-            drafted = accepted = 0
-            wrong = False
-            for i in range(limit):
-                ease, fate = words[tokens - left + i]
-                sure = min(max(base * hard * machine.fade**i + ease, 0.0), 0.99)
-                if candidate.p_min and sure < candidate.p_min:
+        scale = [machine.sure(candidate) * hard * machine.fade**i for i in range(candidate.n_max)]
+        at = 1
+        while at < tokens:
+            ahead = words[at : min(at + candidate.n_max, tokens)]
+            drafted, accepted, right = 0, 0, True
+            for level, (ease, fate) in zip(scale, ahead, strict=False):
+                sure = min(level + ease, 0.99)
+                if p_min and sure < p_min:
                     break
                 drafted += 1
-                wrong = wrong or fate >= sure
-                if not wrong:
+                if right and fate < sure:
+                    self.kept[accepted] += 1
                     accepted += 1
-                    self.kept[i] += 1
-            self.ms += machine.costs.step(drafted, candidate.n_max)
+                elif p_min:
+                    right = False
+                else:
+                    drafted = len(ahead)  # what follows a wrong draft is verified all the same
+                    break
+            self.ms += prices[drafted]
             self.steps += 1
             self.drafted += drafted
             self.accepted += accepted
-            left -= accepted + 1
+            at += accepted + 1
 
 
 def drafter(name: str, cap: int = 15, size: int = 100) -> Candidate:

@@ -247,6 +247,9 @@ def main(mode: str, args: list[str]) -> None:
             dflash = "" if mode == "outdated" else ",draft-dflash"
             dflash += f",{mode}" if mode.startswith("draft-") else ""
             log(f"--spec-type none,draft-simple{dflash},ngram-simple\n    comma-separated list of types")
+            log("-ctkd, --spec-draft-type-k TYPE\n-ctvd, --spec-draft-type-v TYPE\n-t, --threads N")
+            log("-bs, --backend-sampling\n-ngld, --spec-draft-ngl N")
+            log("--spec-draft-backend-sampling, --no-spec-draft-backend-sampling")
         return
     if mode == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
