@@ -23,7 +23,7 @@ import quant
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.container.types import KV, TensorType, f32, string, tensor_nbytes, u32
 from dflash_convert.container.writer import Entry, GgufOutput, layout
-from dflash_convert.convert import Options, Source, prepare, write
+from dflash_convert.conversion import Options, Source, prepare, write
 from dflash_convert.target import Target
 
 VOCAB, TOKEN, LAYERS = 151936, 279, 36

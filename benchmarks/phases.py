@@ -21,12 +21,12 @@ from typing import Any  # noqa: E402
 
 # (module, class or empty, function, what it does, what it is a part of)
 STEPS = (
-    ("dflash_convert.convert", "", "prepare", "plan: config, headers, tokenizer, pair", ""),
+    ("dflash_convert.conversion", "", "prepare", "plan: config, headers, tokenizer, pair", ""),
     ("dflash_convert.vocab", "", "load_vocabulary", "the tokenizer", "prepare"),
-    ("dflash_convert.convert", "", "check", "the pair", "prepare"),
-    ("dflash_convert.convert", "", "layout", "header of the output", ""),
+    ("dflash_convert.conversion", "", "check", "the pair", "prepare"),
+    ("dflash_convert.conversion", "", "layout", "header of the output", ""),
     ("dflash_convert.system", "", "reserve", "space for the output", ""),
-    ("dflash_convert.convert", "", "run_jobs", "tensors", ""),
+    ("dflash_convert.conversion", "", "run_jobs", "tensors", ""),
     ("dflash_convert.checkpoint", "Reader", "into", "read", "run_jobs"),
     ("quant", "", "nonfinite_row", "look for NaN and Inf", "run_jobs"),
     ("quant", "Encoder", "encode", "encode", "run_jobs"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import shutil
@@ -59,6 +60,7 @@ def diagnose(
     areas: tuple[Callable[[], list[Finding]], ...] = (
         _program,
         packages,
+        kernels,
         lambda: engines(llama_server, environment),
         lambda: disk(directory),
         lambda: hub(offline),
@@ -72,6 +74,16 @@ def _program() -> list[Finding]:
         Finding("program", "python", platform.python_version()),
         Finding("program", "system", f"{platform.system()} {platform.machine()}, {system.cores()} cores"),
     ]
+
+
+def kernels(place: str | None = None) -> list[Finding]:
+    """Whether ``quant``, a generic name, is the package beside this one; ``place`` is where Python finds it."""
+    spec = None if place else importlib.util.find_spec("quant")
+    found = Path(place or (spec.origin if spec and spec.origin else "nowhere"))
+    if found.is_file() and found.resolve().parents[1] == Path(__file__).resolve().parents[1]:
+        return []
+    cure = "pip uninstall what brought it (its directory says), or use an environment of its own"
+    return [Finding("packages", "quant", f"another package of this name comes first: {found}", "error", cure, 1)]
 
 
 def packages() -> list[Finding]:

@@ -27,7 +27,7 @@ from dflash_convert.pairing.targets import target_directory
 from dflash_convert.pairing.tensors import check_tensors
 from dflash_convert.pairing.view import SPECIAL
 from dflash_convert.plan import TypeOptions, notes_of, plan_file, resolve_outtype
-from dflash_convert.quantize import FLOATS, plan_quantize
+from dflash_convert.quantization import FLOATS, plan_quantize
 from dflash_convert.target import Target
 from dflash_convert.text import shorten
 from dflash_convert.vocab.copied import vocabulary_of

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_convert import convert
+from dflash_convert import conversion as convert
 from dflash_convert.arrivals import size_of
 from dflash_convert.checkpoint import weight_files
-from dflash_convert.convert import Conversion, Source, Written
+from dflash_convert.conversion import Conversion, Source, Written
 from dflash_convert.encode.workers import Pool, pool_size
 from dflash_convert.notes import Note
 from dflash_convert.output import withheld
@@ -90,8 +90,19 @@ class Made:
 
 @dataclass(frozen=True)
 class Result:
+    """What was decided, and the finished files in the order of the types."""
+
     prepared: Prepared
     files: tuple[Made, ...]
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return tuple(made.written.path for made in self.files)
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What was derived or skipped, and warnings."""
+        return self.prepared.conversion.notes
 
 
 class Watcher:

@@ -32,7 +32,7 @@ from dflash_convert.text import percent
 from dflash_convert.verification.vocabulary import library_of, write_carrier
 
 if TYPE_CHECKING:
-    from dflash_convert.convert import Conversion
+    from dflash_convert.conversion import Conversion
     from dflash_convert.pairing.view import DrafterView
     from dflash_convert.plan import FilePlan
     from dflash_convert.target import Target

@@ -17,7 +17,7 @@ from dflash_convert import llama
 from dflash_convert.checkpoint import Reader
 from dflash_convert.container.types import KV, TensorType, ValueType, array, f32, string, u32
 from dflash_convert.container.writer import Entry, GgufOutput, layout
-from dflash_convert.convert import Conversion
+from dflash_convert.conversion import Conversion
 from dflash_convert.encode.transforms import RowSource
 from dflash_convert.hparams import Config, architectures
 from dflash_convert.vocab import Vocabulary

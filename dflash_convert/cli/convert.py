@@ -140,7 +140,7 @@ def task_of(given: ConvertGiven, coming: ExitStack | None = None) -> Task:
     drafter = hub.resolve_drafter(given.drafter, progress=show, accept=_not_a_target, later=fetch)
     given.show_notes(drafter.notes)
     target = hub.resolve_target(str(given.target), progress=given.progress)
-    from dflash_convert import convert
+    from dflash_convert import conversion as convert
     from dflash_convert.pipeline import Task
     from dflash_convert.vocab.twin import find_tokenizer_model
 

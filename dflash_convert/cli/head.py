@@ -55,7 +55,7 @@ def command(given: HeadGiven) -> None:
     from dflash_convert.head.base import Base
     from dflash_convert.head.build import default_name
     from dflash_convert.pairing.view import FORCED
-    from dflash_convert.quantize import write_file
+    from dflash_convert.quantization import write_file
     from dflash_convert.shrink import WHOLE, shrink
     from dflash_convert.target import Target
 

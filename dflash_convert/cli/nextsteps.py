@@ -13,7 +13,7 @@ from dflash_convert.cli.terminal import PROGRAM
 if TYPE_CHECKING:
     from dflash_convert.cli.common import Given
     from dflash_convert.container.reader import Gguf
-    from dflash_convert.convert import Conversion
+    from dflash_convert.conversion import Conversion
 
 TARGET, TARGET_DIR, DRAFTER, DRAFTER_DIR = "TARGET.gguf", "TARGET", "DRAFTER.gguf", "DRAFTER"
 REPOSITORY = "OWNER/NAME"

@@ -45,7 +45,7 @@ class QuantizeGiven(Given):
 def command(given: QuantizeGiven) -> None:
     """Quantize a drafter GGUF, with the bytes llama-quantize would write."""
     require_file(given.source)
-    from dflash_convert.quantize import plan_quantize, quantize_file
+    from dflash_convert.quantization import plan_quantize, quantize_file
 
     if given.dry_run:
         _print_plan(

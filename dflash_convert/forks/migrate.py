@@ -22,7 +22,7 @@ from dflash_convert.families.common import Needs, require
 from dflash_convert.forks.dialects import BY_ARCHITECTURE, Dialect, dialect_of
 from dflash_convert.notes import Note
 from dflash_convert.output import check_output_path, check_space
-from dflash_convert.quantize import tensor_plan
+from dflash_convert.quantization import tensor_plan
 from dflash_convert.tensors import CONVOLUTION_LAYER, ENDS, FUSION, QWEN3_LAYER, SELECTOR, SPARK
 
 CHUNK = 1 << 22

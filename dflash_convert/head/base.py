@@ -17,7 +17,7 @@ from dflash_convert.errors import InputError
 from dflash_convert.head.provenance import MAP
 from dflash_convert.pairing.weights import read_integers
 from dflash_convert.plan import FilePlan
-from dflash_convert.quantize import tensor_plan
+from dflash_convert.quantization import tensor_plan
 from dflash_convert.reduced import map_fault
 
 Ids = NDArray[np.int64]

@@ -128,7 +128,7 @@ def _pastes(words: Sequence[str]) -> None:
 def test_what_was_found_is_told_before_anything_is_written(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from dflash_convert import convert
+    from dflash_convert import conversion as convert
 
     told = []
     write = convert.write

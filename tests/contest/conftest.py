@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dflash_convert import convert
+from dflash_convert import conversion as convert
 from dflash_convert.cli import main
 from dflash_convert.target import Target
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dflash_convert import convert
+from dflash_convert import conversion as convert
 from dflash_convert.contest import trees
 from dflash_convert.contest.trees import Estimate
 from dflash_convert.engine import embedded

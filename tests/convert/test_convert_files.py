@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from dflash_convert import convert
+from dflash_convert import conversion as convert
 from dflash_convert.cli import cli
 from dflash_convert.container.reader import open_gguf
-from dflash_convert.convert import Options, Source
+from dflash_convert.conversion import Options, Source
 from dflash_convert.encode.workers import Pool
 from dflash_convert.errors import CheckpointError, ConfigError, OutputError, PairingError, UsageError
 from dflash_convert.plan import TypeOptions

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from dflash_convert.cli import cli
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.container.writer import Entry, GgufOutput, layout
-from dflash_convert.convert import Options, Source
+from dflash_convert.conversion import Options, Source
 from dflash_convert.drafter import Overrides
 from dflash_convert.errors import OutputError, PairingError, ValidationError, VerificationError
 from dflash_convert.pipeline import Proving, Task, Watcher, run

@@ -16,7 +16,7 @@ from dflash_convert.cli import main
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import KV, TensorType, ValueType, array, string, u32
 from dflash_convert.container.writer import Entry, GgufOutput, layout
-from dflash_convert.convert import Conversion, Options, Source, prepare
+from dflash_convert.conversion import Conversion, Options, Source, prepare
 from dflash_convert.errors import ContainerError, FamilyError, TokenizerError, UsageError
 from dflash_convert.families.tokens import token_id
 from dflash_convert.release.plan import read_release

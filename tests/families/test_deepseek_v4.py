@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from family_cases import Key, Make, Read
 
-from dflash_convert import convert
+from dflash_convert import conversion as convert
 from dflash_convert.checkpoint import Reader
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.drafter import Taps
@@ -23,7 +23,7 @@ from dflash_convert.errors import CheckpointError, ConfigError, DflashError, Fam
 from dflash_convert.memory.models import model_from_keys
 from dflash_convert.pairing import check, open_pair
 from dflash_convert.plan import TypeOptions
-from dflash_convert.quantize import plan_quantize
+from dflash_convert.quantization import plan_quantize
 from dflash_convert.target import Target
 from dflash_convert.verification.tensors import verify
 

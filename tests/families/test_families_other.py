@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from family_cases import Key, Make, Read
 
-from dflash_convert import convert
+from dflash_convert import conversion as convert
 from dflash_convert.drafter import Taps
 from dflash_convert.errors import CheckpointError, ConfigError, DflashError, FamilyError
 from dflash_convert.target import Target

@@ -13,7 +13,7 @@ from family_cases import Make
 from make_checkpoints import CASES
 from make_target import write_target
 
-from dflash_convert import convert
+from dflash_convert import conversion as convert
 from dflash_convert.engine import embedded, find, session
 from dflash_convert.engine.trace import Launch, Request
 from dflash_convert.target import Target

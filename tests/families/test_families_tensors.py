@@ -12,7 +12,7 @@ import pytest
 from family_cases import Make, Read
 from numpy.typing import NDArray
 
-from dflash_convert import convert
+from dflash_convert import conversion as convert
 from dflash_convert.checkpoint import Reader, open_checkpoint
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.drafter import Description, TensorPlan

@@ -13,7 +13,7 @@ import pytest
 from family_cases import Key, Make, Read
 from torch_archive import mask_program, tensor, write_archive
 
-from dflash_convert import convert
+from dflash_convert import conversion as convert
 from dflash_convert.checkpoint import open_checkpoint
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.drafter import Description, Overrides, Taps

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from family_cases import Key, Make, Read
 
-from dflash_convert import convert
+from dflash_convert import conversion as convert
 from dflash_convert.cli.check import command as check
 from dflash_convert.cli.convert import command
 from dflash_convert.cli.inspect import command as inspect

@@ -10,7 +10,7 @@ import pytest
 from family_cases import Key
 from public_drafters import ROWS, Row, write_headers
 
-from dflash_convert import convert
+from dflash_convert import conversion as convert
 from dflash_convert.container.writer import layout
 from dflash_convert.errors import DflashError
 from dflash_convert.plan import plan_to_json

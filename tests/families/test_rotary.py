@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from family_cases import Key, Make, Read
 
-from dflash_convert import convert
+from dflash_convert import conversion as convert
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.drafter import Description
 from dflash_convert.errors import ConfigError, FamilyError

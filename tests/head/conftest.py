@@ -9,13 +9,13 @@ from head_files import PAIR, TARGET, Make, Run
 from make_checkpoints import CASES, Case, write_case
 from make_target import write_target
 
-from dflash_convert import convert
+from dflash_convert import conversion as convert
 from dflash_convert.cli import main
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.head.base import Base
 from dflash_convert.head.build import Head, plan_head
 from dflash_convert.head.matrix import target_matrices
-from dflash_convert.quantize import write_file
+from dflash_convert.quantization import write_file
 from dflash_convert.target import Target
 
 

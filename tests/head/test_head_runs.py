@@ -12,7 +12,7 @@ import pytest
 from make_checkpoints import CASES, write_case
 from make_target import write_target
 
-from dflash_convert import convert
+from dflash_convert import conversion as convert
 from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.engine import embedded, find, session
 from dflash_convert.engine.trace import Launch, Request, Trace

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dflash_convert.container.writer import layout
-from dflash_convert.convert import Options, Source, prepare
+from dflash_convert.conversion import Options, Source, prepare
 from dflash_convert.errors import DflashError, InputError, PairingError
 from dflash_convert.target import Target
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dflash_convert import convert
+from dflash_convert import conversion as convert
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.errors import ConfigError, DflashError, FamilyError
 from dflash_convert.hparams import TEXT_CONFIGS, Config

@@ -16,7 +16,7 @@ from fake_hub import FakeHub
 from dflash_convert import arrivals
 from dflash_convert.arrivals import Arrivals, Head
 from dflash_convert.checkpoint import Reader, SourceTensor, open_checkpoint
-from dflash_convert.convert import Options, Source, prepare, write
+from dflash_convert.conversion import Options, Source, prepare, write
 from dflash_convert.errors import CheckpointError, DflashError, HubError
 from dflash_convert.target import Target
 

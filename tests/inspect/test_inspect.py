@@ -17,7 +17,7 @@ from dflash_convert.target import Target
 
 @pytest.fixture(scope="module")
 def drafter_gguf(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from dflash_convert.convert import Options, Source, prepare, write
+    from dflash_convert.conversion import Options, Source, prepare, write
 
     pair = fixtures / "tiny-js"
     path = tmp_path_factory.mktemp("inspect") / "dflash-target-Q8_0.gguf"

@@ -25,7 +25,7 @@ from dflash_convert.errors import ContainerError, DflashError, FamilyError, Usag
 from dflash_convert.forks.dialects import dialect_of
 from dflash_convert.forks.migrate import migrate_file, plan_migration
 from dflash_convert.plan import TypeOptions
-from dflash_convert.quantize import plan_quantize
+from dflash_convert.quantization import plan_quantize
 
 NAMES = {
     "fc.weight": "dflash_fc.weight",

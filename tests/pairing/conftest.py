@@ -10,7 +10,7 @@ from dflash_convert.target import Target
 @pytest.fixture(scope="session")
 def drafter_gguf(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The trained pair's drafter, converted to f32 under a name that llama.cpp finds."""
-    from dflash_convert.convert import Options, Source, prepare, write
+    from dflash_convert.conversion import Options, Source, prepare, write
 
     pair = fixtures / "tiny-js"
     path = tmp_path_factory.mktemp("pairing") / "dflash-target-F32.gguf"

@@ -19,7 +19,7 @@ from dflash_convert.pairing import DrafterView, Finding, TargetView, check, open
 from dflash_convert.pairing.copies import likeness
 from dflash_convert.pairing.encoding import encoding_fault
 from dflash_convert.plan import TypeOptions
-from dflash_convert.quantize import quantize_file
+from dflash_convert.quantization import quantize_file
 
 Edit = Callable[[np.ndarray], np.ndarray]
 RANDOM = np.random.default_rng(7)
@@ -176,7 +176,7 @@ def test_a_checkpoint_with_untrained_embeddings(fixtures: Path, target_gguf: Pat
 
 
 def test_convert_refuses_it_where_the_targets_weights_are(fixtures: Path, target_gguf: Path, tmp_path: Path) -> None:
-    from dflash_convert.convert import Options, Source, prepare
+    from dflash_convert.conversion import Options, Source, prepare
     from dflash_convert.errors import PairingError
     from dflash_convert.target import Target
 

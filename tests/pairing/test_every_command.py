@@ -16,7 +16,7 @@ from pair_cases import write_fixture_cases
 
 from dflash_convert import llama
 from dflash_convert.container.reader import open_gguf
-from dflash_convert.convert import Options, Source, prepare, write
+from dflash_convert.conversion import Options, Source, prepare, write
 from dflash_convert.engine import embedded
 from dflash_convert.pairing import check, errors_of, open_pair
 from dflash_convert.release.package import PackageOptions, build_package

@@ -10,7 +10,7 @@ import parity_cases
 import pytest
 from parity_files import WHOLE, Files
 
-from dflash_convert import convert
+from dflash_convert import conversion as convert
 from dflash_convert.target import Target
 
 UNTAPPED = ("dflash_deepseek",)  # llama.cpp exports no layer inputs of this target: written only when forced

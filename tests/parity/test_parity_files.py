@@ -14,7 +14,7 @@ from parity_cases import expected
 from parity_files import WHOLE, Files, file_sha256, metadata_of, tensors_of
 
 from dflash_convert.plan import TypeOptions
-from dflash_convert.quantize import quantize_file
+from dflash_convert.quantization import quantize_file
 
 QUANTIZED = ("q4_0", "q8_0", "q4_k_m", "q5_k_m", "q6_k")
 

@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner
 
 import quant
-from dflash_convert import convert
+from dflash_convert import conversion as convert
 from dflash_convert.cli import cli
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.errors import CheckpointError, FamilyError, OutputError, UsageError
 from dflash_convert.plan import TypeOptions
-from dflash_convert.quantize import quantize_file
+from dflash_convert.quantization import quantize_file
 from dflash_convert.target import Target
 
 

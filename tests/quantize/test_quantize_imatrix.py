@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import quant
-from dflash_convert import convert
+from dflash_convert import conversion as convert
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.container.types import TensorType, ValueType, array, string, u32
 from dflash_convert.container.writer import Entry, GgufOutput, layout
 from dflash_convert.encode.imatrix import open_imatrix
 from dflash_convert.errors import InputError
 from dflash_convert.plan import TypeOptions
-from dflash_convert.quantize import quantize_file
+from dflash_convert.quantization import quantize_file
 from dflash_convert.target import Target
 
 PAIR = Path(__file__).resolve().parents[2] / "fixtures" / "tiny-js"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from release_tools import ROOT, TYPES, Done
 
-from dflash_convert.convert import Options, Source, prepare, write
+from dflash_convert.conversion import Options, Source, prepare, write
 from dflash_convert.release.package import PackageOptions, build_package
 from dflash_convert.target import Target
 

@@ -201,7 +201,7 @@ def test_missing_figures_are_dashes_not_none() -> None:
 
 
 def test_types_and_memory_come_from_the_files(fixtures: Path, tmp_path: Path) -> None:
-    from dflash_convert.convert import Options, Source, prepare, write
+    from dflash_convert.conversion import Options, Source, prepare, write
 
     pair = fixtures / "tiny-js"
     path = tmp_path / "dflash-t-Q8_0.gguf"

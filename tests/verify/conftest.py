@@ -11,7 +11,7 @@ from dflash_convert.target import Target
 @pytest.fixture(scope="session")
 def converted(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The trained pair's drafter in a type, each converted once."""
-    from dflash_convert.convert import Options, Source, prepare, write
+    from dflash_convert.conversion import Options, Source, prepare, write
 
     directory = tmp_path_factory.mktemp("verify")
     pair = fixtures / "tiny-js"

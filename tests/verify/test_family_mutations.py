@@ -17,7 +17,7 @@ from pair_cases import write_fixture_cases
 from verify_files import rewrite
 
 from dflash_convert.container.reader import open_gguf
-from dflash_convert.convert import Options, Source, prepare, write
+from dflash_convert.conversion import Options, Source, prepare, write
 from dflash_convert.pairing import check
 from dflash_convert.pairing.drafters import drafter_gguf
 from dflash_convert.pairing.targets import target_directory

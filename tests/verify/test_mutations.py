@@ -51,7 +51,7 @@ def test_verify_catches_all(fixtures: Path, converted: Convert, tmp_path: Path, 
 
 
 def test_a_lost_sliding_window_is_caught(fixtures: Path, tmp_path: Path) -> None:
-    from dflash_convert.convert import Options, Source, prepare, write
+    from dflash_convert.conversion import Options, Source, prepare, write
 
     pair = fixtures / "tiny-js"
     drafter = tmp_path / "drafter"

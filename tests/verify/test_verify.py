@@ -205,7 +205,7 @@ def test_all_differences_come_at_once_with_exit_5(fixtures: Path, converted: Con
 
 def test_the_reference_converters_files_pass(shared: Path, tmp_path: Path) -> None:
     """--plain is the reference's file byte for byte (tests/parity); special tokens it loses are no difference."""
-    from dflash_convert.convert import Options, Source, prepare, write
+    from dflash_convert.conversion import Options, Source, prepare, write
 
     cases = ["dflash_spm_llama", "dflash_swa_gemma4", "dspark_speculators_d2t", "dflash_interleaved_rope_use_swa"]
     for case in cases:
@@ -285,7 +285,7 @@ import json, resource, shutil, struct, sys
 from pathlib import Path
 import numpy as np
 from dflash_convert.checkpoint import open_checkpoint
-from dflash_convert.convert import Options, Source, prepare, write
+from dflash_convert.conversion import Options, Source, prepare, write
 from dflash_convert.verification.tensors import verify
 from dflash_convert.target import Target
 
@@ -325,7 +325,7 @@ print(before, after, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 @pytest.mark.engine
 def test_the_vocabulary_is_tried_in_llama_cpp(fixtures: Path, tmp_path: Path) -> None:
     """A merge that is gone leaves every key plausible; only splitting text shows it."""
-    from dflash_convert import convert
+    from dflash_convert import conversion as convert
     from dflash_convert.verification.tensors import verify
     from dflash_convert.verification.trial import tried
 
