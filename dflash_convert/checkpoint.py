@@ -83,8 +83,11 @@ def read_config(directory: Path) -> dict[str, Any]:
         raise ConfigError(f"{directory}: no such directory")
     path = directory / "config.json"
     if not path.is_file():
+        inside = sorted(each.name for each in directory.glob("*.gguf"))
+        shown = f", only GGUFs ({', '.join(inside[:3])})" if inside else ""
         raise ConfigError(
-            f"{directory}: no config.json", tip="give the directory of a Hugging Face checkpoint, or owner/name of one"
+            f"{directory}: no config.json{shown}",
+            tip="give the directory of a Hugging Face checkpoint, or owner/name of one",
         )
     return read_json(path)
 

@@ -18,6 +18,7 @@ from dflash_convert.drafter import Description, Overrides, Taps
 from dflash_convert.errors import ConfigError, TokenizerError, UsageError
 from dflash_convert.families.detect import describe, looks_like_target, refuse_target
 from dflash_convert.forks.dialects import BY_ARCHITECTURE, dialect_of
+from dflash_convert.gguf_kind import DRAFTER, FORK, kind_of
 from dflash_convert.hparams import architectures, classes
 from dflash_convert.hub import existing
 from dflash_convert.memory.models import drafter_from_config, model_from_keys, target_from_config
@@ -103,13 +104,14 @@ def inspect(
 
 
 def _gguf(gguf: Gguf) -> Inspection:
-    fork = gguf.architecture in BY_ARCHITECTURE
-    drafter = llama.drafter(gguf.architecture) is not None or fork
+    kind = kind_of(gguf)
+    fork, drafter = gguf.architecture in BY_ARCHITECTURE, kind.group in (DRAFTER, FORK)
     values = {name: kv.value for name, kv in gguf.keys.items()}
     rows: list[Row] = [(info.shape, info.type) for info in gguf.tensors.values()]
     data = {
+        "what": kind.text,
         "family": _family(gguf) if drafter else None,
-        "architecture": gguf.architecture,
+        "architecture": gguf.architecture or None,
         **_facts(gguf.architecture, values, drafter=drafter),
         "tokenizer": _tokenizer(values),
         "types": _types(rows),
@@ -119,9 +121,9 @@ def _gguf(gguf: Gguf) -> Inspection:
     }
     known = f"{gguf.architecture}.block_count" in gguf.keys
     model = model_from_keys(values, rows, source=gguf.path.name) if known and not fork else None
-    kind = "drafter-gguf" if drafter else "gguf"
     most = _max_drafts(gguf.architecture, gguf.tensors, values)
-    return Inspection(kind, gguf.path, _given(data), model=model, max_drafts=most)
+    name = "drafter-gguf" if drafter else "gguf"
+    return Inspection(name, gguf.path, _given(data), model=model, max_drafts=most)
 
 
 def first_n_max(gguf: Gguf) -> int:
@@ -156,7 +158,7 @@ def _facts(arch: str, values: Mapping[str, Any], *, drafter: bool) -> dict[str, 
     if not drafter:
         layers = keys.integer(f"{arch}.block_count")
         nextn = keys.integer(f"{arch}.nextn_predict_layers") or 0
-        return facts | {"tappable": _tappable(arch, layers - nextn if layers else None)}
+        return facts | ({"tappable": _tappable(arch, layers - nextn if layers else None)} if layers else {})
     facts |= {"block_size": keys.integer(f"{arch}.block_size"), "taps": _taps(keys, arch)}
     facts["mask_token_id"] = keys.integer("tokenizer.ggml.mask_token_id")
     facts |= {name: _plain(keys, f"{arch}.{key}") for name, key in DRAFT_KEYS.items()}
@@ -231,7 +233,7 @@ def _runtimes(gguf: Gguf) -> list[str]:
         return [f"{dialect.runtimes} ({cure})"]
     row = llama.drafter(gguf.architecture)
     if row is None:
-        return ["llama.cpp"]
+        return [kind_of(gguf).use]
     refused = [f.name for f in check_tensors(drafter_gguf(gguf)) if f.severity == "error"]
     if refused:
         return [f"none known: llama.cpp {llama.BUILD} refuses it ({', '.join(refused)})"]

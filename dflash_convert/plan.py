@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -84,8 +85,19 @@ def resolve_outtype(name: str, tensors: Sequence[TensorPlan]) -> str:
     from quant.recipe import FTYPES
 
     if upper not in FTYPES:
-        raise UsageError(f"unknown output type {name!r}", tip="one of auto, " + ", ".join(t.lower() for t in FTYPES))
+        raise UsageError(f"unknown output type {name!r}", tip=_meant(name, ("AUTO", *DIRECT, *FTYPES)))
     return upper
+
+
+def _meant(name: str, known: Sequence[str]) -> str:
+    """Types that are spelled almost so, else where all of them are listed."""
+    bare = {re.sub(r"[\W_]", "", each).lower(): each.lower() for each in known}
+    wanted = re.sub(r"[\W_]", "", name).lower()
+    close = [wanted] if wanted in bare else difflib.get_close_matches(wanted, bare, n=3, cutoff=0.6)
+    begins = [each for each in bare if wanted and each.startswith(wanted)]
+    found = list(dict.fromkeys(bare[each] for each in (*close, *begins)))[:4]
+    listed = "dflash-convert quantize --help lists every type"
+    return f"did you mean {' or '.join(found)}? {listed}" if found else f"for example q8_0 or q4_k_m; {listed}"
 
 
 def plan_file(

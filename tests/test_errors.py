@@ -117,7 +117,7 @@ MISTAKES: dict[str, tuple[list[str], int, str, str]] = {
         "no such directory",
         "Name a",
     ),
-    "a GGUF as the drafter": (["{gguf}", "--target-model-dir", "{target}"], 2, "a directory was expected", ""),
+    "a GGUF as the drafter": (["{gguf}", "--target-model-dir", "{target}"], 2, "not a checkpoint to convert", ""),
     "a type that does not exist": (
         ["{drafter}", "--target-model-dir", "{target}", "-t", "q9"],
         2,

@@ -13,8 +13,10 @@ import threading
 import click
 
 from dflash_convert import __version__
+from dflash_convert.cli.answers import foreign_option, refuse_empty
+from dflash_convert.cli.broken import FULL, discard_output, end_with_pipe
 from dflash_convert.cli.terminal import INTERRUPTED, Call, call_of, causes, kind_of, report
-from dflash_convert.errors import DflashError, InputError, UsageError
+from dflash_convert.errors import DflashError, InputError, OutputError, UsageError
 from dflash_convert.text import one_line
 
 # command -> (module, one-line help); the module holds a click command named ``command``
@@ -55,11 +57,14 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        refuse_empty(args)
         return super().parse_args(ctx, with_default_command(args))
 
 
 def with_default_command(args: list[str]) -> list[str]:
-    """The bare command converts: ``DRAFTER …`` becomes ``convert DRAFTER …``."""
+    """The bare command converts: ``DRAFTER …`` becomes ``convert DRAFTER …``; ``help [COMMAND]`` shows a help page."""
+    if args and args[0] == "help":
+        return [*(name for name in args[1:2] if name in COMMANDS), "--help"]
     if not args or args[0] in COMMANDS or args[0] in ("--help", "-h", "--version"):
         return args
     return ["convert", *args]
@@ -87,15 +92,16 @@ def main(args: list[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # file names come out as the bytes that they are
     _unwind_on_signals()
-    call = call_of(argv)
+    call, stdout = call_of(argv), sys.stdout
     try:
         code = cli.main(argv, prog_name="dflash-convert", standalone_mode=False, obj=call)
+        sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(2)
     except click.ClickException as error:
-        tip = _usage_tip(argv, getattr(error, "ctx", None))
-        report(call, UsageError.__name__, error.format_message(), tip, error.exit_code)
+        usual = error.format_message(), _usage_tip(argv, getattr(error, "ctx", None))
+        report(call, UsageError.__name__, *(foreign_option(error) or usual), error.exit_code)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:
         report(call, "Interrupted", "interrupted", call.how_to_go_on, INTERRUPTED)
@@ -105,8 +111,11 @@ def main(args: list[str] | None = None) -> None:
             os.kill(os.getpid(), stopped.args[0])  # the caller sees what ended this process
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(1)
+        end_with_pipe()
+    except SystemExit:
+        if sys.stdout is not stdout:  # click meets a broken pipe itself: it takes the stream away and exits with 1
+            end_with_pipe()
+        raise
     except Exception as error:
         if _verbosity(argv) >= 2:
             sys.excepthook(type(error), error, error.__traceback__)
@@ -138,6 +147,10 @@ def _explain(call: Call, error: Exception) -> int:
     tip = tip and one_line(tip)
     if isinstance(error, DflashError):
         code = error.exit_code
+    elif isinstance(error, OSError) and error.filename is None and error.errno in FULL:  # nobody prints to a file else
+        name, code = OutputError.__name__, OutputError.exit_code
+        text = f"standard output cannot be written: {error.strerror}"
+        discard_output()
     elif isinstance(error, OSError):  # a file that disappeared or may not be read; writers raise OutputError themselves
         name, code = InputError.__name__, InputError.exit_code
         text = f"{error.filename or 'a file'} cannot be used: {error.strerror or error}"

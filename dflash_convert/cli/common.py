@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dflash_convert.cli.answers import refuse_empty
 from dflash_convert.cli.terminal import echo, on_terminal
 from dflash_convert.errors import UsageError
 from dflash_convert.notes import Note
@@ -87,6 +88,7 @@ def value_of(kind: type[G], given: Mapping[str, Any]) -> G:
 
 def parse(command: click.Command, kind: type[G], arguments: Sequence[str]) -> G:
     """What ``command`` would receive for these arguments; click.ClickException for bad ones."""
+    refuse_empty(arguments)
     return value_of(kind, command.make_context(str(command.name), list(arguments)).params)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dflash_convert import hub
+from dflash_convert.cli.answers import refuse_gguf
 from dflash_convert.cli.common import (
     Given,
     head_options,
@@ -58,10 +59,23 @@ class ConvertGiven(Given):
     keep_failed: bool
 
 
-@click.command("convert")
+@click.command(
+    "convert",
+    epilog="Example: dflash-convert z-lab/Qwen3-8B-DFlash-b16 --target-model-dir Qwen/Qwen3-8B -t q8_0,q4_k_m. "
+    "The types are listed by: dflash-convert quantize --help",
+)
 @click.argument("drafter")
 @click.option("--target-model-dir", "target", metavar="TARGET", help="The target: directory, GGUF or Hub id. Required.")
-@click.option("-t", "--outtype", "outtypes", multiple=True, default=("auto",), help="Output type; repeat for several.")
+@click.option(
+    "-t",
+    "--outtype",
+    "outtypes",
+    metavar="TYPE[,TYPE…]",
+    multiple=True,
+    default=("auto",),
+    callback=lambda _, __, given: tuple(each.strip() for text in given for each in text.split(",")),
+    help="Output type, or several; auto: as the checkpoint is stored.",
+)
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Output file, or directory for the default names."
 )
@@ -128,6 +142,7 @@ def task_of(given: ConvertGiven, coming: ExitStack | None = None) -> Task:
     Within ``coming`` a drafter's weights may still be on their way; of a dry run they do not set out before something
     asks for them.
     """
+    refuse_gguf(given.drafter)
     check_options(given)
 
     def later(weights: Arrivals) -> None:

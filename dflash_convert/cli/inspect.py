@@ -174,7 +174,7 @@ def _parallel(text: str) -> int | None:
 
 
 def _show(data: dict[str, Any]) -> None:
-    first = ("kind", "family", "architecture")
+    first = ("kind", "what", "family", "architecture")
     for name in (*first, *(key for key in data if key not in first)):
         value = data.get(name)
         if name == "taps" and value:
@@ -184,8 +184,10 @@ def _show(data: dict[str, Any]) -> None:
             echo(f"{'taps':<30} {Taps.from_outputs(value['outputs'])}")
             echo(f"{'  in the file (layer inputs)':<30} {_text(value['inputs'])}")
         elif isinstance(value, dict):
-            echo(f"{name.replace('_', ' ')}")
-            for inner, item in value.items():
+            stated = {inner: item for inner, item in value.items() if item is not None}
+            if stated:
+                echo(f"{name.replace('_', ' ')}")
+            for inner, item in stated.items():
                 echo(f"  {one_line(inner):<28} {_text(item, '' if name == 'tokenizer' else inner)}")
         elif value not in (None, []):
             echo(f"{name.replace('_', ' '):<30} {_text(value, name)}")
@@ -195,7 +197,7 @@ def _text(value: Any, name: str = "") -> str:
     if name in ("size", "bytes") and isinstance(value, int):
         return size(value)
     if isinstance(value, dict):
-        return ", ".join(f"{one_line(str(key))} {_text(item, key)}" for key, item in value.items())
+        return ", ".join(f"{one_line(str(key))} {_text(item, key)}" for key, item in value.items() if item is not None)
     if isinstance(value, (list, tuple)):
         return ", ".join(_text(item) for item in value)
     if isinstance(value, float):

@@ -30,7 +30,18 @@ class QuantizeGiven(Given):
     threads: int | None
 
 
-@click.command("quantize")
+# as quant.recipe has them, which would load numpy for a help page; a test compares the two
+TYPES = (
+    "f32 f16 q4_0 q4_1 q8_0 q5_0 q5_1 q2_k q3_k_s q3_k_m q3_k_l q4_k_s q4_k_m q5_k_s q5_k_m q6_k q2_k_s iq4_nl iq4_xs "
+    "bf16 mxfp4_moe q3_k q4_k q5_k mxfp4"
+)
+
+
+@click.command(
+    "quantize",
+    epilog=f"Types: {TYPES.replace(' ', ', ')}. Example: dflash-convert quantize drafter-BF16.gguf drafter-Q4_K_M.gguf "
+    "q4_k_m",
+)
 @click.argument("source", metavar="IN.gguf", type=click.Path(path_type=Path))
 @click.argument("output", metavar="OUT.gguf", type=click.Path(path_type=Path))
 @click.argument("outtype", metavar="TYPE")

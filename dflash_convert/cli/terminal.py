@@ -19,6 +19,7 @@ from typing import Any
 import click
 
 from dflash_convert import errors
+from dflash_convert.cli.broken import discard_output
 from dflash_convert.text import UNPRINTABLE, one_line, printable, shorten, wrap
 
 MAX_CAUSES = 8
@@ -99,9 +100,16 @@ def kind_of(error: Exception) -> str:
 
 def report(call: Call, name: str, message: str, tip: str | None, exit_code: int) -> None:
     """An error: a sentence and a tip on stderr, with --json also a document, unless the command printed its own."""
-    echo(f"ERROR {one_line(message)}", err=True)
-    if tip:
-        echo(f"TIP   {tip}", err=True)
+    try:
+        echo(f"ERROR {one_line(message)}", err=True)
+        if tip:
+            echo(f"TIP   {tip}", err=True)
+        _report_json(call, name, message, tip, exit_code)
+    except OSError:  # nobody can be told
+        discard_output()
+
+
+def _report_json(call: Call, name: str, message: str, tip: str | None, exit_code: int) -> None:
     if call.as_json and not call.printed:
         call.printed = True
         error = {"name": name, "message": one_line(message), "tip": tip, "exit_code": exit_code}

@@ -211,10 +211,21 @@ def require_file(*paths: Path) -> None:
     for path in paths:
         if not path.exists():
             raise _missing(path)
+        if path.is_dir():
+            raise _directory(path)
 
 
 def _missing(path: Path) -> ContainerError:
     return ContainerError(f"{path}: no such file")
+
+
+def _directory(path: Path) -> ContainerError:
+    """A checkpoint where a GGUF belongs, or the folder of the GGUF."""
+    inside = sorted(entry.name for entry in path.glob("*.gguf"))
+    tip = f"it holds {', '.join(inside[:3])}: name the file" if inside else None
+    if (path / "config.json").is_file():
+        tip = f"a drafter's checkpoint is converted with: dflash-convert {path} --target-model-dir TARGET -t TYPE"
+    return ContainerError(f"{path}: a directory, not a GGUF", tip=tip)
 
 
 def open_gguf(path: str | Path) -> Gguf:
@@ -225,6 +236,8 @@ def open_gguf(path: str | Path) -> Gguf:
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         try:
             status = os.fstat(fd)
+            if stat.S_ISDIR(status.st_mode):
+                raise _directory(path)
             if not stat.S_ISREG(status.st_mode):
                 raise ContainerError(f"{path}: not a regular file")
             size = status.st_size

@@ -60,7 +60,7 @@ def test_what_is_not_a_file(make: str, tmp_path: Path) -> None:
         path = tmp_path / "x\0.gguf"
     words = {
         "missing": "no such file",
-        "directory": "not a regular file",
+        "directory": "a directory, not a GGUF",
         "pipe": "not a regular file",
         "nul": "null (byte|character)",
     }
