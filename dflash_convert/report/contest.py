@@ -19,6 +19,7 @@ from dflash_convert.report.markup import facts, number, percent, section, table,
 from dflash_convert.report.plots import Curve, Point, curves, scatter
 
 WITHOUT = 1  # the colour of no drafter
+POSITIONS = 16  # shown of methods without a drafter, which draft up to 64 tokens
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,13 @@ class Shown:
     @property
     def names(self) -> dict[Candidate, str]:
         """``1 dflash-x-Q8_0, n-max 7``."""
-        return {
-            each.candidate: ", ".join(filter(None, (f"{i + 1} {each.candidate.name}", each.candidate.settings)))
-            for i, each in enumerate(self.rows)
-        }
+        return {each.candidate: f"{i + 1} {_named(each.candidate)}" for i, each in enumerate(self.rows)}
+
+
+def _named(candidate: Candidate) -> str:
+    """With its settings, unless they are part of the name already."""
+    known = not candidate.settings or candidate.name.endswith(candidate.settings)
+    return candidate.name if known else f"{candidate.name}, {candidate.settings}"
 
 
 def render(shown: Shown, command: str, preset: str) -> str:
@@ -209,8 +213,9 @@ def _speed_memory(shown: Shown) -> str:
 
 
 def _positions(shown: Shown) -> str:
+    last = max((s.candidate.n_max for s in shown.rows if s.candidate.drafter), default=POSITIONS)
     found = [
-        Curve(shown.names[each.candidate], each.curve, shown.colours[each.candidate])
+        Curve(shown.names[each.candidate], each.curve[:last], shown.colours[each.candidate])
         for each in shown.rows
         if each.curve and each.candidate in shown.colours
     ]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dflash_convert.report.charts import WIDTH, dashed, figure, legend, round_step
 from dflash_convert.report.markup import tag, text, void
 
-LEFT, RIGHT, TOP, BOTTOM = 44, WIDTH - 20, 10, 200  # of the plotted area
+LEFT, RIGHT, TOP, BOTTOM = 44, WIDTH - 20, 24, 214  # of the plotted area
 TICKS = 5
 DOT = 4.5
 CHARACTER = 6.2  # width of a digit of a label
@@ -149,7 +149,7 @@ def _grid(across: Axis, up: Axis, x_name: str, y_name: str, percent: bool = Fals
         words = labels[round(value) - 1] if labels else _shown(value)
         parts.append(tag("text", text(words), x=across.at(value), y=BOTTOM + 15, class_="label", text_anchor="middle"))
     parts.append(tag("text", text(x_name), x=RIGHT, y=BOTTOM + 30, class_="label", text_anchor="end"))
-    parts.append(tag("text", text(y_name), x=LEFT + 4, y=TOP + 10, class_="label"))
+    parts.append(tag("text", text(y_name), x=4, y=11, class_="label"))
     return "".join(parts)
 
 
