@@ -97,24 +97,28 @@ def target(path: Path, sizes: make_checkpoint.Sizes, tokenizer: list[KV]) -> Non
         out.commit()
 
 
+def make(out: Path, tokenizer: Path, sizes: make_checkpoint.Sizes, types: tuple[str, ...] = ("Q8_0", "Q4_0")) -> None:
+    """target.gguf, dflash-pair-TYPE.gguf and what they are made of, in ``out``."""
+    drafter(out / "drafter", sizes)
+    (out / "target").mkdir(exist_ok=True)
+    for file in tokenizer.iterdir():
+        shutil.copyfile(file, out / "target" / file.name)
+    (out / "target" / "config.json").write_text(json.dumps(target_config(sizes)), encoding="utf-8")
+    sources = Source(out / "drafter"), Target.read(out / "target")
+    conversion = prepare(*sources, Options(outtypes=types, target_name="pair"))
+    paths = conversion.default_paths(out)
+    write(conversion, paths, force=True)
+    keys = [kv for name, kv in open_gguf(paths[0]).keys.items() if name.startswith("tokenizer.")]
+    target(out / "target.gguf", sizes, keys)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("tokenizer", type=Path)
     parser.add_argument("--small", action="store_true")
     given = parser.parse_args()
-    sizes = SMALL if given.small else QWEN3_8B
-    drafter(given.out / "drafter", sizes)
-    (given.out / "target").mkdir(exist_ok=True)
-    for file in given.tokenizer.iterdir():
-        shutil.copyfile(file, given.out / "target" / file.name)
-    (given.out / "target" / "config.json").write_text(json.dumps(target_config(sizes)), encoding="utf-8")
-    sources = Source(given.out / "drafter"), Target.read(given.out / "target")
-    conversion = prepare(*sources, Options(outtypes=("Q8_0", "Q4_0"), target_name="pair"))
-    write(conversion, conversion.default_paths(given.out), force=True)
-    header = open_gguf(given.out / "dflash-pair-Q4_0.gguf")
-    tokenizer = [kv for name, kv in header.keys.items() if name.startswith("tokenizer.")]
-    target(given.out / "target.gguf", sizes, tokenizer)
+    make(given.out, given.tokenizer, SMALL if given.small else QWEN3_8B)
 
 
 if __name__ == "__main__":

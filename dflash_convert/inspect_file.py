@@ -107,14 +107,14 @@ def _gguf(gguf: Gguf) -> Inspection:
     kind = kind_of(gguf)
     fork, drafter = gguf.architecture in BY_ARCHITECTURE, kind.group in (DRAFTER, FORK)
     values = {name: kv.value for name, kv in gguf.keys.items()}
-    rows: list[Row] = [(info.shape, info.type) for info in gguf.tensors.values()]
+    rows = {info.name: (info.shape, info.type) for info in gguf.tensors.values()}
     data = {
         "what": kind.text,
         "family": _family(gguf) if drafter else None,
         "architecture": gguf.architecture or None,
         **_facts(gguf.architecture, values, drafter=drafter),
         "tokenizer": _tokenizer(values),
-        "types": _types(rows),
+        "types": _types(rows.values()),
         "size": gguf.size,
         "provenance": _provenance(gguf.keys),
         "runtimes": _runtimes(gguf),
@@ -297,7 +297,7 @@ def _planned_model(description: Description, values: Mapping[str, Any], outtype:
     """As if converted to ``outtype``."""
     kind = resolve_outtype(outtype, description.tensors)
     plan = plan_file(description, kind, [], [], [], TypeOptions())
-    rows = [(tensor.shape, tensor_type) for tensor, tensor_type in plan.tensors]
+    rows = {tensor.name: (tensor.shape, tensor_type) for tensor, tensor_type in plan.tensors}
     return model_from_keys(values, rows, vocab=description.vocab_size)
 
 
@@ -312,11 +312,11 @@ def encodings(path: Path, target: Target | None, overrides: Overrides | None = N
     values = {name: kv.value for name, kv in gguf.keys.items()}
     number = values.get("general.file_type")
     name = llama.file_type_name(number if isinstance(number, int) else None) or "as it is"
-    found = {name: [(info.shape, info.type) for info in gguf.tensors.values()]}
+    found = {name: {info.name: (info.shape, info.type) for info in gguf.tensors.values()}}
     if all(info.type in FLOATS for info in gguf.tensors.values() if len(info.shape) > 1):
         for kind in ENCODINGS:
             plan = plan_quantize(gguf, kind, TypeOptions(), allow_requantize=True)
-            found.setdefault(kind, [(tensor.shape, typed) for tensor, typed in plan.tensors])
+            found.setdefault(kind, {tensor.name: (tensor.shape, typed) for tensor, typed in plan.tensors})
     return {kind: model_from_keys(values, rows, source=path.name) for kind, rows in found.items()}
 
 
@@ -393,4 +393,4 @@ def target_model(target: Target) -> Model:
         tensors = [info for part in parts for info in open_gguf(part).tensors.values()]
     else:
         return model_from_keys(values, source=header.path.name)
-    return model_from_keys(values, [(info.shape, info.type) for info in tensors], source=header.path.name)
+    return model_from_keys(values, {info.name: (info.shape, info.type) for info in tensors}, source=header.path.name)

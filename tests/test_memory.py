@@ -182,7 +182,7 @@ def test_missing_fields_are_named() -> None:
 def test_gguf_of_the_bundled_target(fixtures: Path) -> None:
     file = open_gguf(fixtures / "tiny-js" / "target-bf16.gguf")
     model = model_from_keys(
-        {name: kv.value for name, kv in file.keys.items()}, [(t.shape, t.type) for t in file.tensors.values()]
+        {name: kv.value for name, kv in file.keys.items()}, {t.name: (t.shape, t.type) for t in file.tensors.values()}
     )
     assert model.weights == sum(t.nbytes for t in file.tensors.values())
     assert (len(model.layers), model.vocab, model.hidden) == (6, 512, 128)
@@ -213,7 +213,7 @@ def test_keys_with_two_head_sizes_and_a_pattern() -> None:
         "x.attention.head_count_kv": [2, 2, 1, 2],
         "x.attention.shared_kv_layers": 1,
     }
-    model = model_from_keys(keys, [((2, 32), TensorType.Q8_0)])
+    model = model_from_keys(keys, {"x": ((2, 32), TensorType.Q8_0)})
     assert [(layer.k, layer.v, layer.windowed) for layer in model.layers] == [
         (32, 32, True),
         (32, 32, True),

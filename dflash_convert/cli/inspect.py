@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MEMORY_ROWS = (
     ("weights", "weights_mib"),
+    ("of them embeddings, host", "embeddings_host_mib"),
     ("KV cache", "kv_mib"),
     ("sliding-window KV cache", "swa_kv_mib"),
     ("compute (estimate)", "compute_mib"),

@@ -76,5 +76,5 @@ def model_of(path: Path) -> Model:
     """One side of the plan, the weights of all its shards."""
     gguf = open_gguf(path)
     shards = [gguf] if llama.drafter(gguf.architecture) else [open_gguf(each) for each in all_shards(path, gguf)]
-    rows = [(info.shape, info.type) for shard in shards for info in shard.tensors.values()]
+    rows = {info.name: (info.shape, info.type) for shard in shards for info in shard.tensors.values()}
     return model_from_keys({name: kv.value for name, kv in gguf.keys.items()}, rows, source=path.name)

@@ -16,6 +16,7 @@ from dflash_convert.memory.plan import CacheLayer, Model
 from dflash_convert.notes import Note
 
 Typed = tuple[tuple[int, ...], TensorType]
+HOSTED = ("token_embd.weight", "per_layer_token_embd.weight")  # of the input layer, which no device takes
 LINEAR_NOTE = Note("info", "linear-attention layers keep a small state of fixed size, which is not counted")
 
 
@@ -26,11 +27,11 @@ def weight_bytes(typed: Iterable[Typed]) -> int:
 
 def model_from_keys(
     keys: Mapping[str, Any],
-    typed: Iterable[Typed] | None = None,
+    typed: Mapping[str, Typed] | None = None,
     vocab: int = 0,
     source: str = "memory plan",
 ) -> Model:
-    """From plain key values (a GGUF's or a plan's) and, for the weights, (shape, type) of every tensor.
+    """From plain key values (a GGUF's or a plan's) and, for the weights, (shape, type) of every tensor by its name.
 
     ``vocab`` is the number of tokens; 0 takes the length of ``tokenizer.ggml.tokens``. ContainerError, which names
     ``source``, for missing keys. Layers of other kinds than attention (state-space, linear attention) hold no cells;
@@ -55,7 +56,9 @@ def model_from_keys(
         feed_forward=max(feed_forward, default=0),
         vocab=vocab or array_length(keys.get("tokenizer.ggml.tokens")) or read.integer("vocab_size", low=0) or 0,
         context_length=read.integer("context_length", low=0) or 0,
-        weights=None if typed is None else weight_bytes(typed),
+        weights=None if typed is None else weight_bytes(typed.values()),
+        embeddings=weight_bytes(typed[name] for name in HOSTED if name in typed) if typed else 0,
+        reduced=typed["d2t"][0][-1] if typed and "d2t" in typed else 0,
         taps=array_length(read.value("target_layers")),
         notes=tuple(notes),
         own_selector=bool(read.integer("selector_rank", low=0)),

@@ -11,7 +11,9 @@ attention off (-fa off) the score matrices come on top.
 
 Newer builds sample drafts where the drafter runs (--spec-draft-backend-sampling, on by default; the
 published run's b9850 did not), for which its graph holds the logits twice. Qwen3-8B's shapes, 152k tokens, on an
-H200 with the pinned build: 610.08 MiB allocated, 602.08 planned. CUDA itself took another 600 MiB there.
+H200 with the pinned build: 610.08 MiB allocated, 602.08 planned. CUDA itself took another 600 MiB there. A reduced
+head's logits are held beside the same spread over all tokens, and their place is free when drafts are sampled: 151,936
+tokens of which 64k are kept took 425.76 MiB (425.25 planned) and then 595.09 (594.58).
 
 Rules, from the pinned build: the context is padded to 256 cells; with ``-np auto`` four slots share one cache,
 with an explicit ``-np N`` each slot has its own share; a window cache holds window x slots (x 1 for own
@@ -46,7 +48,11 @@ class CacheLayer:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One side of the pair: cached layers, window, widths (elements), ``weights`` in bytes or None if unknown."""
+    """One side of the pair: cached layers, window, widths (elements), ``weights`` in bytes or None if unknown.
+
+    ``embeddings`` are those of the weights' bytes that stay in the host's memory; ``reduced`` rows of a head over fewer
+    tokens than the vocabulary has, 0 without one.
+    """
 
     layers: tuple[CacheLayer, ...]
     window: int
@@ -58,6 +64,8 @@ class Model:
     taps: int = 0
     notes: tuple[Note, ...] = ()
     own_selector: bool = False  # DFlash2 chooses its drafts inside its graph
+    embeddings: int = 0
+    reduced: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +90,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes one model needs; ``weights`` None when they cannot be told from what was given."""
+    """Bytes one model needs; ``weights`` None when they cannot be told from what was given. ``embeddings`` is their
+    part that llama.cpp leaves in the host's memory on any device."""
 
     weights: int | None
     kv: int
@@ -91,6 +100,7 @@ class Part:
     compute_host: int
     taps_host: int = 0
     sampling: int = 0
+    embeddings: int = 0
 
     @property
     def total(self) -> int:
@@ -100,6 +110,7 @@ class Part:
     def json(self) -> dict[str, float | None]:
         return {
             "weights_mib": None if self.weights is None else mib(self.weights),
+            "embeddings_host_mib": mib(self.embeddings),
             "kv_mib": mib(self.kv),
             "swa_kv_mib": mib(self.window_kv),
             "compute_mib": mib(self.compute),
@@ -148,7 +159,9 @@ def plan_memory(drafter: Model, target: Model | None, request: Request) -> Memor
     unified = request.parallel is None
     draft_part = _part(drafter, request, (request.draft_cache_k, request.draft_cache_v), request.micro_batch)
     if not drafter.own_selector:
-        draft_part = replace(draft_part, sampling=(request.micro_batch + 1) * drafter.vocab * 4)
+        again = (request.micro_batch + 1) * drafter.vocab * 4
+        free = request.micro_batch * drafter.reduced * 4  # a reduced head's own logits, once they are spread
+        draft_part = replace(draft_part, sampling=max(again - free, 0))
     target_part = None
     if target is not None:
         # the server asks for the logits of the last token and of every draft, slot by slot
@@ -240,7 +253,8 @@ def _part(model: Model, request: Request, types: tuple[str, str], outputs: int) 
             kv += full * row
     n = request.micro_batch
     activations = n * model.hidden * 4
-    compute = max(outputs * model.vocab * 4 + activations, n * 2 * model.feed_forward * 4 + 2 * activations)
+    logits = outputs * (model.vocab + model.reduced) * 4  # of a reduced head, and the same spread over all tokens
+    compute = max(logits + activations, n * 2 * model.feed_forward * 4 + 2 * activations)
     share = full if request.parallel is None else full // request.slots
     masks = 2 * n * (share + (windowed // (1 if request.parallel is None else request.slots)))
-    return Part(model.weights, kv, window_kv, compute, masks + activations)
+    return Part(model.weights, kv, window_kv, compute, masks + activations, embeddings=model.embeddings)

@@ -31,7 +31,7 @@ WINDOW = [
 
 def model(path: Path) -> Model:
     file = open_gguf(path)
-    tensors = [(t.shape, t.type) for t in file.tensors.values()]
+    tensors = {t.name: (t.shape, t.type) for t in file.tensors.values()}
     return model_from_keys({name: kv.value for name, kv in file.keys.items()}, tensors)
 
 
