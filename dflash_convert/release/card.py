@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from dflash_convert.engine.settings import DRAFT_CACHE
 from dflash_convert.glossary import BY_ANCHOR, plain
 from dflash_convert.head.provenance import OWN
 from dflash_convert.llama import DRAFTERS
@@ -284,10 +285,9 @@ def _usage(document: Mapping[str, Any], target: TargetGguf | None, settings: Set
     text = f"## Run it\n\n{where}:\n\n```sh\n{calls[0]}\n```\n\nor in a terminal:\n\n```sh\n{calls[1]}\n```"
     if guessed(document):
         text += f"\n\n{settings.n_max} drafts a step are a first guess: `dflash-convert tune` finds what pays."
-    text += (
-        "\n\nKeep the drafter's cache at f16 (the default): a quantized one has cost nearly all acceptance."
-        f" For `--models-dir`, put `{name}` and the target into one sub-folder."
-    )
+    if not set(DRAFT_CACHE) & {name for name, _ in settings.extra}:  # else it was measured
+        text += "\n\nKeep the drafter's cache at f16 (the default): a quantized one has cost nearly all acceptance."
+    text += f"\n\nFor `--models-dir`, put `{name}` and the target into one sub-folder."
     if target is not None:
         text += f"\n`{PRESET}` holds the same settings for `llama-server --models-preset`."
     return text

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_convert.engine.preset import preset_ini
+from dflash_convert.engine.settings import arguments
 from dflash_convert.errors import UsageError
 from dflash_convert.release.contests import Settings
 from dflash_convert.release.manifest import PRESET
@@ -47,9 +48,9 @@ def program_call(program: str, target: TargetGguf | None, drafter: str, settings
     """A ``llama-server`` or ``llama-cli`` call, quoted for a shell and broken into lines."""
     model = (target or TargetGguf(PLACEHOLDER)).arguments
     parts = [[program, *model], ["-md", drafter]]
-    given = options(settings)
-    parts[-1] += [f"--{given[0][0]}", given[0][1]]
-    parts.append([*(word for name, value in given[1:] for word in (f"--{name}", value)), "-fa", "on"])
+    given = tuple(options(settings))
+    parts[-1] += arguments(given[:1])
+    parts.append([*arguments(given[1:]), "-fa", "on"])
     return " \\\n  ".join(shlex.join(part) for part in parts)
 
 
@@ -57,7 +58,8 @@ def options(settings: Settings) -> list[tuple[str, str]]:
     """llama-server's long options without their dashes, and values."""
     rows = [("spec-type", settings.spec_type)]
     rows += [("spec-draft-n-max", str(settings.n_max))] if settings.n_max else []
-    return rows + ([("spec-draft-p-min", f"{settings.p_min:g}")] if settings.p_min else [])
+    rows += [("spec-draft-p-min", f"{settings.p_min:g}")] if settings.p_min else []
+    return [*rows, *settings.extra]
 
 
 def preset_text(name: str, target: TargetGguf, drafters: list[str], settings: Settings, comment: str = "") -> str:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dflash_convert.engine.settings import FIELDS
 from dflash_convert.errors import ConfigError, UsageError
-from dflash_convert.jsonfile import read_json
+from dflash_convert.jsonfile import MAX_JSON, parse_json
 from dflash_convert.llama import NGRAMS
 from dflash_convert.measure.speed import FASTER
 from dflash_convert.validation.result import build
@@ -22,11 +24,15 @@ KINDS = ("comparison", "tuning")
 SCHEMA = 1
 HOW = "write it with: dflash-convert compare --json, or tune --json"
 LIMIT = 300  # characters of a text
+PLACES = ("threads", "spec-draft-device", "spec-draft-ngl")  # shown, but for that one machine alone
+KNOWN = frozenset((*FIELDS, *PLACES))
+VALUE = re.compile(r"[A-Za-z0-9_.]{1,32}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A candidate on one kind of work, as ``compare`` and ``tune`` write it."""
+    """A candidate on one kind of work, as ``compare`` and ``tune`` write it; ``settings`` are llama-server's other
+    options with their values."""
 
     name: str
     methods: tuple[str, ...]
@@ -40,6 +46,7 @@ class Entry:
     low: float | None
     high: float | None
     mean_length: float | None
+    settings: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,17 +81,18 @@ class Contest:
 @dataclass(frozen=True)
 class Settings:
     """How a package's commands and preset run its files. ``file`` is the one to show (None: nobody measured);
-    ``spec_type`` with the methods mixed in."""
+    ``spec_type`` with the methods mixed in, ``extra`` llama-server's other options."""
 
     spec_type: str
     n_max: int | None
     p_min: float | None = None
     file: str | None = None
+    extra: tuple[tuple[str, str], ...] = ()
 
 
 def read_contest(path: Path) -> Contest:
     """ConfigError for anything that is no document of this schema."""
-    data = read_json(path)
+    data = parse_json(_bytes(path), path.name, keep=_pairs)
     if data.get("kind") not in KINDS or data.get("schema") != SCHEMA:
         raise ConfigError(f"{path} is not a result of compare or tune", tip=HOW)
     if data["kind"] == "tuning":
@@ -95,6 +103,21 @@ def read_contest(path: Path) -> Contest:
         raise ConfigError(f"{path} is not a result of compare or tune: {error}", tip=HOW) from None
     _require_sane(path, found)
     return found
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > MAX_JSON:
+            raise ConfigError(f"{path} is larger than {MAX_JSON // 1_000_000} MB")
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", tip=HOW) from None
+
+
+def _pairs(data: dict[str, Any]) -> dict[str, Any]:
+    """An object whose ``settings`` are pairs, in the order of the file."""
+    found = data.get("settings")
+    return data | {"settings": list(found.items())} if isinstance(found, dict) else data
 
 
 def _require_sane(path: Path, found: Contest) -> None:
@@ -108,6 +131,8 @@ def _require_sane(path: Path, found: Contest) -> None:
         raise ConfigError(f"{path}: engine, hardware or a label is not one line of text", tip=HOW)
     for entry in entries:
         mixed = entry.methods[1:] if entry.file else entry.methods
+        if any(len(pair) != 2 or pair[0] not in KNOWN or not VALUE.fullmatch(pair[1]) for pair in entry.settings):
+            raise ConfigError(f"{path}: {entry.name!r} has settings that no contest makes", tip=HOW)
         if not set(mixed) <= set(NGRAMS) or not 0 <= (entry.p_min or 0) < 1 or not 0 <= (entry.n_max or 0) <= 4096:
             raise ConfigError(f"{path}: {entry.name!r} has settings that llama.cpp does not know", tip=HOW)
 
@@ -153,7 +178,9 @@ def settings_of(spec_type: str, n_max: int | None, contests: Sequence[Mapping[st
     if not contests:
         return Settings(spec_type, n_max)
     first = contests[0]["rows"][0]
-    return Settings(",".join((spec_type, *first["mixed"])), first["n_max"] or n_max, first["p_min"], first["file"])
+    extra = tuple((name, value) for name, value in first["settings"] if name not in PLACES)
+    methods = ",".join((spec_type, *first["mixed"]))
+    return Settings(methods, first["n_max"] or n_max, first["p_min"], first["file"], extra)
 
 
 def row_settings(row: Mapping[str, Any]) -> str:
@@ -161,6 +188,7 @@ def row_settings(row: Mapping[str, Any]) -> str:
     parts = [f"n-max {row['n_max']}"] if row["n_max"] else []
     parts += [f"p-min {row['p_min']:g}"] if row["p_min"] else []
     parts += [f"with {', '.join(row['mixed'])}"] if row["mixed"] else []
+    parts += [f"{name} {value}" for name, value in row["settings"]]
     return ", ".join(parts) or "as it is"
 
 

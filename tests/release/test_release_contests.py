@@ -84,6 +84,20 @@ def test_the_winners_settings_are_in_commands_and_preset(ggufs: list[Path], pack
     assert "spec-type = draft-dflash,ngram-mod\n" in preset
 
 
+def test_other_settings_are_shown_and_used_but_for_the_places_of_one_machine(ggufs: list[Path], packaged: Any) -> None:
+    known = files(ggufs)
+    more = {"spec-draft-type-k": "q8_0", "spec-draft-backend-sampling": "false", "threads": "4"}
+    manifest, card, preset = packaged(
+        comparison(known, work("all", "own", entry("own", next(iter(known)), 1.5, settings=more)))
+    )
+    assert "n-max 4, spec-draft-type-k q8_0, spec-draft-backend-sampling false, threads 4 |" in card
+    assert "--spec-draft-n-max 4 --spec-draft-type-k q8_0 --no-spec-draft-backend-sampling -fa on" in card
+    assert "Keep the drafter's cache at f16" not in card
+    assert "spec-draft-backend-sampling = false\n" in preset
+    assert "threads = " not in preset
+    assert manifest["contests"][0]["rows"][0]["settings"] == [list(pair) for pair in more.items()]
+
+
 def test_a_better_stranger_is_named(ggufs: list[Path], packaged: Any) -> None:
     known = files(ggufs)
     here = next(iter(known))
@@ -124,6 +138,8 @@ def test_what_is_no_result_for_these_files_is_refused(tmp_path: Path) -> None:
         (comparison(known, work("a", "own", entry("own", here, 1.5, p_min=7.0))), "does not know"),
         (comparison(known, work("a", "own", entry("own", here, 1.5, methods=["a", "--x"]))), "does not know"),
         (comparison(known, work("a", "own", entry("own", here, -1.0))), "not finite"),
+        (comparison(known, work("a", "own", entry("own", here, 1.5, settings={"api-key": "x"}))), "no contest makes"),
+        (comparison(known, work("a", "own", entry("own", here, 1.5, settings={"threads": "4\n"}))), "no contest makes"),
     ]
     for document, words in bad:
         with pytest.raises(ConfigError, match=words):
