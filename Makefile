@@ -6,6 +6,8 @@ make test-fast  the quick tests alone, on every core
 make lint       ruff and mypy              make format  mend what ruff can
 make faults     every file-system call failed in turn, 200 kills
 make limits     memory of every type       make fuzz    fuzzing
+make image      a container image (make image-cuda LLAMA_IMAGE=…), Dockerfile says more
+make man        the manual page in $(OUT)/man
 make docs       the pages of docs/ as a site in $(OUT)/site, strictly checked
 make audit      known vulnerabilities      make clean   remove what was made
 make hardware LLAMA_SERVER=PATH            the pairs in a llama-server of yours
@@ -23,7 +25,7 @@ export HELP
 help:
 	@echo "$$HELP"
 
-.PHONY: help demo test test-fast lint format faults limits fuzz audit hardware release clean docs
+.PHONY: help demo test test-fast lint format faults limits fuzz audit hardware release clean docs man image image-cuda
 
 $(BIN)/dflash-convert: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -65,6 +67,20 @@ format: $(BIN)/dflash-convert
 # the index is a page too; --strict makes an error of a link that leads nowhere
 docs: $(BIN)/dflash-convert
 	$(BIN)/python -m mkdocs build --quiet --strict --site-dir $(abspath $(OUT))/site
+
+man: $(BIN)/dflash-convert
+	mkdir -p $(OUT)/man
+	$(BIN)/python docs/make_man.py > $(OUT)/man/dflash-convert.1
+
+CONTAINER ?= docker
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+
+image:
+	$(CONTAINER) build --target cpu --tag dflash-convert:$(VERSION) .
+
+image-cuda:
+	@test -n "$(LLAMA_IMAGE)" || { echo "make image-cuda LLAMA_IMAGE=IMAGE: one that brings llama-server for CUDA" >&2; exit 2; }
+	$(CONTAINER) build --target cuda --build-arg LLAMA_IMAGE=$(LLAMA_IMAGE) --tag dflash-convert:$(VERSION)-cuda .
 
 # Slow proofs (figures in SECURITY.md): every fault and 200 kills, memory of every type, fuzzing, known vulnerabilities.
 FUZZ_RUNS ?= 100000

@@ -6,6 +6,7 @@ python docs/make_cli_reference.py [--check]
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import click
 from generated import write_page  # finds the checkout, too
@@ -13,6 +14,19 @@ from generated import write_page  # finds the checkout, too
 from dflash_convert.cli import COMMANDS, cli
 
 WIDTH = 100
+EXIT_CODES = (
+    ("0", "done"),
+    ("1", "something unexpected; `-vv` shows the traceback"),
+    ("2", "the call cannot be carried out as written"),
+    ("3", "unusable input: config, tensors, tokenizer, a damaged file"),
+    ("4", "drafter and target do not belong together (`check`)"),
+    ("5", "a written file differs from its source (`verify`, `package --check`)"),
+    ("6", "acceptance below the threshold, or a broken pair (`validate`)"),
+    ("7", "llama.cpp is missing or failed"),
+    ("8", "Hub: not found, gated, offline"),
+    ("9", "the output exists, has no space or is not writable"),
+    ("130", "interrupted"),
+)
 INTRODUCTION = """# Command line reference
 
 Made from the commands' own `--help` by `docs/make_cli_reference.py`; edit the commands, not this file.
@@ -24,17 +38,7 @@ them; `DFLASH_TOKENIZER_CACHE` names another directory, or is `off`. `verify` ne
 
 | exit code | meaning |
 |---|---|
-| 0 | done |
-| 1 | something unexpected; `-vv` shows the traceback |
-| 2 | the call cannot be carried out as written |
-| 3 | unusable input: config, tensors, tokenizer, a damaged file |
-| 4 | drafter and target do not belong together (`check`) |
-| 5 | a written file differs from its source (`verify`, `package --check`) |
-| 6 | acceptance below the threshold, or a broken pair (`validate`) |
-| 7 | llama.cpp is missing or failed |
-| 8 | Hub: not found, gated, offline |
-| 9 | the output exists, has no space or is not writable |
-| 130 | interrupted |
+{codes}
 
 ## Shell completion
 
@@ -48,21 +52,26 @@ them; `DFLASH_TOKENIZER_CACHE` names another directory, or is `off`. `verify` ne
 
 def reference() -> str:
     """The whole page."""
-    top = click.Context(
-        cli, info_name="dflash-convert", terminal_width=WIDTH, max_content_width=WIDTH,
-        help_option_names=["-h", "--help"],
-    )  # fmt: skip
-    parts = [INTRODUCTION, _section("dflash-convert", cli.get_help(top))]
+    codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES)
+    return "\n".join([INTRODUCTION.replace("{codes}", codes), *(_section(title, text) for title, text in helps())])
+
+
+def helps() -> Iterator[tuple[str, str]]:
+    """Title and --help of the program and of every command."""
+    top = _context(cli, "dflash-convert")
+    yield "dflash-convert", cli.get_help(top)
     for name in COMMANDS:
         command = cli.get_command(top, name)
         if command is None:
             raise SystemExit(f"{name} has no command")
-        context = click.Context(
-            command, info_name=name, parent=top, terminal_width=WIDTH, max_content_width=WIDTH,
-            help_option_names=["-h", "--help"],
-        )  # fmt: skip
-        parts.append(_section(f"dflash-convert {name}", command.get_help(context)))
-    return "\n".join(parts)
+        yield f"dflash-convert {name}", command.get_help(_context(command, name, top))
+
+
+def _context(command: click.Command, name: str, parent: click.Context | None = None) -> click.Context:
+    return click.Context(
+        command, info_name=name, parent=parent, terminal_width=WIDTH, max_content_width=WIDTH,
+        help_option_names=["-h", "--help"],
+    )  # fmt: skip
 
 
 def _section(title: str, text: str) -> str:
