@@ -9,7 +9,8 @@ from typing import Any
 
 from dflash_convert import llama
 from dflash_convert.container.keys import Keys, keys_of
-from dflash_convert.container.reader import Gguf
+from dflash_convert.container.reader import Gguf, open_gguf
+from dflash_convert.container.shards import shard_paths
 from dflash_convert.errors import ConfigError
 from dflash_convert.hparams import TEXT_CONFIGS, Config, classes
 from dflash_convert.pairing.view import MAX_BASES, TargetView, Vocab, vocab_from_keys
@@ -49,8 +50,18 @@ def target_gguf(gguf: Gguf) -> TargetView:
         embedding_scale=_scale(arch, hidden, keys.number(f"{arch}.embedding_scale")),
         names=_names(keys),
         context=keys.integer(f"{arch}.context_length"),
-        tables=GgufTables(gguf) if gguf.whole else None,
+        tables=_tables(gguf),
     )
+
+
+def _tables(gguf: Gguf) -> GgufTables | None:
+    """Of all parts of a target in several files; None when some are not at hand, or nothing but the header is."""
+    if not gguf.whole:
+        return None
+    parts = shard_paths(gguf.path) if (gguf.get("split.count") or 1) != 1 else (gguf.path,)
+    if len(parts) == 1:
+        return GgufTables(gguf)
+    return GgufTables(*map(open_gguf, parts)) if all(part.is_file() for part in parts) else None
 
 
 def _scale(architecture: str, hidden: int | None, own: float | None) -> float | None:

@@ -32,18 +32,19 @@ class Tables(Protocol):
 
 
 class GgufTables:
-    """A GGUF's tensors, dequantized row by row."""
+    """A GGUF's tensors, or those of all the parts of one, dequantized row by row."""
 
-    def __init__(self, gguf: Gguf) -> None:
-        self._gguf = gguf
+    def __init__(self, *parts: Gguf) -> None:
+        self._parts = {name: part for part in parts for name in part.tensors}
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        info = self._gguf.tensors.get(name)
+        info = self._parts[name].tensors[name] if name in self._parts else None
         return info.shape if info is not None and info.type.name in quant.TYPES else None
 
     def rows(self, name: str, ids: Sequence[int]) -> Rows:
-        chosen = self._gguf.data(name)[np.asarray(ids, dtype=np.int64)]
-        return np.asarray(quant.dequantize(chosen, self._gguf.tensors[name].type.name), np.float32)
+        part = self._parts[name]
+        chosen = part.data(name)[np.asarray(ids, dtype=np.int64)]
+        return np.asarray(quant.dequantize(chosen, part.tensors[name].type.name), np.float32)
 
 
 class PlannedTables:
