@@ -74,9 +74,14 @@ def advice(ruling: Ruling) -> str:
     settings = f" with {winner.candidate.settings}" if winner.candidate.settings else ""
     own = winner.candidate.name
     equals = [each.candidate for each in best if each is not winner]
-    others = [each.settings if each.name == own else each.name for each in equals]
+    names = [each.name for each in equals]
+    others = [each.settings if each.name == own else _told_apart(each, names) for each in equals]
     equal = f"; equal within noise: {', '.join(others)}" if others else ""
     return f"{ruling.label}: {winner.candidate.name}{settings}, {gain} the speed without a drafter{equal}."
+
+
+def _told_apart(each: Candidate, names: Sequence[str]) -> str:
+    return each.name if names.count(each.name) == 1 else f"{each.name}, {each.settings}"
 
 
 def memory(rulings: Sequence[Ruling], made: Contest) -> str:

@@ -245,7 +245,7 @@ def _search(shown: Shown) -> str:
     found = shown.found
     if found is None:
         return ""
-    plain = [m for m in found.measured if not m.candidate.p_min]
+    plain = [m for m in found.measured if not m.candidate.p_min and not m.candidate.tweaks]
     drawn = [
         Curve(
             name,
@@ -259,7 +259,7 @@ def _search(shown: Shown) -> str:
     rows = []
     for m in found.measured:
         known: Mapping[int, float] = {p.n: p.speedup for p in found.predictions.get(m.candidate.name, ())}
-        predicted = None if m.candidate.p_min else known.get(m.candidate.n_max)
+        predicted = known.get(m.candidate.n_max) if m in plain else None
         rows.append(
             (
                 m.candidate.name,
