@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,6 +37,50 @@ TYPES = ("bf16", "q8_0", "q4_0", "q4_k_m")
 CACHE = "DFLASH_TOKENIZER_CACHE"
 SMALL = make_checkpoint.Sizes(256, 512, 4, 2, 64, (1, 2), 4, 151669)
 CLI = [sys.executable, "-m", "dflash_convert"]
+# what each figure should come to, or what it cannot pass
+AIMS = {
+    "bf16": "1.5 x the copy",
+    "q8_0": "0.2 x llama.cpp",
+    "q4_0": "0.2 x llama.cpp",
+    "q4_k_m": "0.45 x llama.cpp",
+    "import dflash_convert": "100",
+    "`--help`": "100",
+    "small drafter, 152k tokens: read anew": "600",
+    "\u2026 its tokenizer alone": "300",
+    **{f"decode {kind}": "0.5" for kind in ("Q8_0", "Q4_0", "Q4_K", "Q6_K")},
+    "encode Q4_1": "0.7",
+    "encode Q3_K": "0.9",
+}
+# one of several processes that do the same at once: makes its data, says so, works when it is told, says how long
+WORKER = """
+import os, sys, time
+import numpy as np
+import quant
+kind, source, rounds = sys.argv[1], sys.argv[2], 24
+rows = (np.random.default_rng(0).standard_normal((256, 8192), np.float32) * 0.02).view(np.uint32)
+rows = (rows >> 16).astype(np.uint16)
+fd = os.open(source, os.O_RDONLY)
+if kind == "encode":
+    encoder = quant.Encoder("Q8_0", 8192)
+    out = np.empty((256, encoder.row_nbytes), np.uint8)
+    step = encoder.rows_per_call
+    def work(i):
+        for at in range(0, 256, step):
+            encoder.encode(rows[at : at + step], out[at : at + step])
+else:
+    other = np.empty_like(rows)
+    def work(i):
+        os.preadv(fd, [rows], 4096 + i * rows.nbytes)
+        if kind == "copy":
+            np.copyto(other, rows)
+work(0)
+print("ready", flush=True)
+sys.stdin.readline()
+begin = time.perf_counter()
+for i in range(rounds):
+    work(i)
+print((time.perf_counter() - begin) / rounds, flush=True)
+"""
 Contender = Callable[[], float]
 Times = dict[str, list[float]]
 
@@ -53,6 +98,31 @@ def command(*args: object, env: dict[str, str] | None = None) -> Contender:
         return seconds
 
     return run
+
+
+def reported(*args: object, env: dict[str, str]) -> Callable[[], tuple[float, float]]:
+    """Seconds of a conversion, and those from when its header was ready to when the file had its name (--json)."""
+
+    def run() -> tuple[float, float]:
+        begin = time.perf_counter()
+        out = subprocess.check_output([*map(str, args), "--json"], env={**os.environ, **env}, cwd=ROOT)
+        return time.perf_counter() - begin, float(json.loads(out)[0]["seconds"])
+
+    return run
+
+
+def together(count: int, kind: str, source: Path) -> float:
+    """Seconds a round of the slowest of ``count`` processes that do the same at once."""
+    line = [sys.executable, "-c", WORKER, kind, str(source)]
+    env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    pipe = subprocess.PIPE
+    running = [subprocess.Popen(line, stdin=pipe, stdout=pipe, text=True, env=env, cwd=ROOT) for _ in range(count)]
+    for process in running:
+        process.stdout.readline()  # type: ignore[union-attr]
+    for process in running:
+        process.stdin.write("\n")  # type: ignore[union-attr]
+        process.stdin.flush()  # type: ignore[union-attr]
+    return max(float(process.communicate()[0]) for process in running)
 
 
 def fresh(output: Path, run: Contender) -> Contender:
@@ -146,7 +216,7 @@ class Bench:
             "… its tokenizer alone, read before": inside(self.cached),
         }
         for name, values in take_turns(contenders, self.runs).items():
-            yield name, shown([1000 * value for value in values], ".0f")
+            yield name, shown([1000 * value for value in values], ".0f"), AIMS.get(name, "")
 
     def conversions(self) -> Iterator[Sequence[str]]:
         copy = self.work / "copy.bin"
@@ -160,7 +230,15 @@ class Bench:
             times = take_turns(contenders, self.runs)
             against = ratio(times, "ours", "theirs") if self.llama_cpp else "–"
             theirs = shown(times["theirs"], ".1f") if self.llama_cpp else "–"
-            yield kind, shown(times["ours"]), shown(times["copy"]), ratio(times, "ours", "copy"), theirs, against
+            yield (
+                kind,
+                shown(times["ours"]),
+                shown(times["copy"]),
+                ratio(times, "ours", "copy"),
+                theirs,
+                against,
+                AIMS[kind],
+            )
             copy.unlink()
 
     def _theirs(self, kind: str) -> Contender:
@@ -178,20 +256,57 @@ class Bench:
         return run
 
     def workers(self) -> Iterator[Sequence[str]]:
-        counts = dict.fromkeys((1, 2, os.cpu_count() or 1))
+        """With what could be reached if all that is shared took its part of the time, and the rest what it takes."""
+        counts = list(dict.fromkeys((1, 2, os.cpu_count() or 1)))
         for kind in self.types:
             output = self.work / "workers.gguf"
-            times = take_turns({str(n): self.convert(kind, output, "--threads", n) for n in counts}, self.runs)
+            call = [*CLI, self.big, "--target-model-dir", self.big_target, "-t", kind, "-o", output, "-q", "--threads"]
+            whole: Times = {str(n): [] for n in counts}
+            inside: Times = {str(n): [] for n in counts}
+            for number in range(self.runs + 1):
+                for n in counts:
+                    output.unlink(missing_ok=True)
+                    os.sync()
+                    seconds, written = reported(*call, n, env=self.cached)()
+                    if number:
+                        whole[str(n)].append(seconds)
+                        inside[str(n)].append(written)
             for n in counts:
-                yield kind, str(n), shown(times[str(n)]), ratio(times, "1", str(n))
+                pairs = zip(whole["1"], inside["1"], strict=True)
+                limit = shown([all_ / (all_ - shared + shared / n) for all_, shared in pairs])
+                alone = ratio(inside, "1", str(n))
+                yield kind, str(n), shown(whole[str(n)]), ratio(whole, "1", str(n)), alone, limit, "1.7" * (n == 2)
             output.unlink()
 
+    def machine(self) -> Iterator[Sequence[str]]:
+        """What two processes gain here when nothing is shared but the machine."""
+        source = self.big / "model.safetensors"
+        for kind, what in (
+            ("encode", "encode Q8_0, in memory"),
+            ("copy", "copy 4 MB in memory after reading it"),
+            ("read", "read 4 MB that the system holds"),
+        ):
+            one, two = (partial(together, count, kind, source) for count in (1, 2))
+            times = take_turns({"one": one, "two": two}, self.runs)
+            gains = [2 * a / b for a, b in zip(times["one"], times["two"], strict=True)]
+            yield what, *(shown([1000 * value for value in times[n]]) for n in ("one", "two")), shown(gains)
+
     def verification(self) -> Iterator[Sequence[str]]:
+        """Once as usual, once with nothing remembered: the tokenizer read, the vocabulary tried in llama.cpp."""
+        anew = {CACHE: "off"}
         for kind in self.types:
             output = self.work / f"big-{kind}.gguf"
-            check = command(*CLI, "verify", output, self.big, "--target-model-dir", self.big_target, "-q")
-            times = take_turns({"convert": self.convert(kind, output), "verify": check}, self.runs)
-            yield kind, shown(times["convert"]), shown(times["verify"]), ratio(times, "verify", "convert")
+            call = [*CLI, "verify", output, self.big, "--target-model-dir", self.big_target, "-q"]
+            contenders = {
+                "convert": self.convert(kind, output),
+                "verify": command(*call, env=self.cached),
+                "convert anew": self.convert(kind, output, env=anew),
+                "verify anew": command(*call, env=anew),
+            }
+            times = take_turns(contenders, self.runs)
+            sides = [(*map(shown, (times[f"convert{how}"], times[f"verify{how}"])), how) for how in ("", " anew")]
+            cells = [(*pair, ratio(times, f"verify{how}", f"convert{how}")) for *pair, how in sides]
+            yield kind, *cells[0], *cells[1], "2"
 
     def kernels(self) -> Iterator[Sequence[str]]:
         import kernels
@@ -208,7 +323,7 @@ class Bench:
                     ours, _, _, c, _ = make(lib, pool, x, name, 1)
                     times = take_turns({"ours": timed(ours), "c": timed(c)}, 4 * self.runs)
                     speeds = [shown([x.size / value / 1e6 for value in times[side]], ".0f") for side in ("ours", "c")]
-                    yield way, name, *speeds, ratio(times, "c", "ours")
+                    yield way, name, *speeds, ratio(times, "c", "ours"), AIMS.get(f"{way} {name}", "")
 
 
 def timed(call: Callable[[], Any]) -> Contender:
@@ -235,14 +350,21 @@ def main() -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program is compiled, too
     seconds, runs = "s: median (least–most)", f"medians of {args.runs} interleaved runs"
     parts = {
-        "start": ("Start", ["", "ms: median (least–most)"]),
+        "start": ("Start", ["", "ms: median (least–most)", "aim"]),
         "conversions": (
             "Conversions of 727 M parameters (1.45 GB), 262k tokens",
-            ["type", seconds, "`cp` and sync of the source", "ratio", "llama.cpp", "ratio"],
+            ["type", seconds, "`cp` and sync of the source", "ratio", "llama.cpp", "ratio", "aim"],
         ),
-        "workers": ("Worker processes", ["type", "workers", seconds, "one worker / this"]),
-        "verification": ("`verify` against `convert`", ["type", "convert", "verify", "ratio"]),
-        "kernels": ("Kernels, one thread", ["", "type", "quant, Melem/s", "ggml's C", "ratio"]),
+        "workers": (
+            "Worker processes",
+            ["type", "workers", seconds, "one worker / this", "of that, the writing", "limit", "aim"],
+        ),
+        "machine": ("Two processes at once", ["", "one, ms a round", "two", "gain (2 at most)"]),
+        "verification": (
+            "`verify` against `convert`",
+            ["type", "convert", "verify", "ratio", "convert, no cache", "verify, no cache", "ratio", "aim"],
+        ),
+        "kernels": ("Kernels, one thread", ["", "type", "quant, Melem/s", "ggml's C", "ratio", "aim"]),
     }
     say(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, numpy {np.__version__}, {runs}")
     wanted = args.only.split(",") if args.only else list(parts)

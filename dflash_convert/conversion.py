@@ -15,7 +15,8 @@ from dflash_convert.container.types import KV, ValueType, array, string, u32
 from dflash_convert.container.writer import GgufOutput, layout
 from dflash_convert.drafter import Description, Overrides
 from dflash_convert.encode.jobs import Place, make_jobs
-from dflash_convert.encode.workers import Pool, run_jobs
+from dflash_convert.encode.pool import Pool
+from dflash_convert.encode.workers import run_jobs
 from dflash_convert.errors import InputError, PairingError, UsageError
 from dflash_convert.families.contract import refuse_guesses
 from dflash_convert.families.detect import describe, refuse_target

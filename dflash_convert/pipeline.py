@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_convert import conversion as convert
-from dflash_convert.arrivals import size_of
-from dflash_convert.checkpoint import weight_files
 from dflash_convert.conversion import Conversion, Source, Written
-from dflash_convert.encode.workers import Pool, pool_size
+from dflash_convert.encode.pool import Pool, pool_for
 from dflash_convert.notes import Note
 from dflash_convert.output import withheld
 from dflash_convert.pairing import Finding, check, errors_of, open_pair, refusal
@@ -145,17 +143,16 @@ def prepare(task: Task) -> Prepared:
     return Prepared(conversion, tuple(paths), choice)
 
 
-def run(task: Task, watcher: Watcher | None = None) -> Result:
+def run(task: Task, watcher: Watcher | None = None, started: Pool | None = None) -> Result:
     """Carry out ``task``.  On an error each output path is as it was or complete; with ``proving`` it is as it was
-    unless everything holds.
+    unless everything holds.  ``started``: workers that were started earlier, for this task alone.
 
     InputError for the conversion, PairingError, VerificationError, ValidationError or EngineError for the first step
     that fails, OutputError for what cannot be written.
     """
     watcher = watcher or Watcher()
     watcher.step("convert")
-    count = pool_size(task.threads, _weights(task.drafter.path))
-    with Pool(count) if count else nullcontext() as pool:  # they start while the tokenizer is read
+    with nullcontext(started) if started else pool_for(task.drafter.path, task.threads) as pool:
         prepared = prepare(task)
         watcher.planned(prepared)
         if task.proving is None:
@@ -166,11 +163,6 @@ def run(task: Task, watcher: Watcher | None = None) -> Result:
             proofs = [prove(place, task, watcher, path) for place, path in zip(places, prepared.paths, strict=True)]
     named = [replace(one, path=path) for one, path in zip(written, prepared.paths, strict=True)]
     return Result(prepared, tuple(Made(one, proof) for one, proof in zip(named, proofs, strict=True)))
-
-
-def _weights(directory: Path) -> int:
-    """About how many there are, from the files' sizes."""
-    return sum(size_of(file) for file in weight_files(directory)) // 2
 
 
 def _write(task: Task, prepared: Prepared, paths: Sequence[Path], watcher: Watcher, pool: Pool | None) -> list[Written]:

@@ -21,6 +21,7 @@ from dflash_convert.cli.common import (
     verbosity_options,
 )
 from dflash_convert.cli.terminal import echo, emit, leaving
+from dflash_convert.encode.pool import pool_for
 from dflash_convert.errors import UsageError
 from dflash_convert.target import Target
 from dflash_convert.text import one_line, size
@@ -28,6 +29,7 @@ from dflash_convert.text import one_line, size
 if TYPE_CHECKING:
     from dflash_convert.arrivals import Arrivals
     from dflash_convert.drafter import Overrides
+    from dflash_convert.encode.pool import Pool
     from dflash_convert.head.options import HeadOptions
     from dflash_convert.pipeline import Made, Prepared, Proving, Task
     from dflash_convert.plan import TypeOptions
@@ -113,11 +115,15 @@ def command(given: ConvertGiven) -> None:
     DRAFTER is a directory or a Hub id (owner/name[@revision]). One file is written for each -t, in one pass
     over the weights.
     """
+    local = Path(given.drafter)
     with ExitStack() as coming:
-        _convert(given, task_of(given, coming))
+        started = None
+        if local.is_dir() and not given.dry_run:  # they import while this process does
+            started = coming.enter_context(pool_for(local, given.threads))
+        _convert(given, task_of(given, coming), started)
 
 
-def _convert(given: ConvertGiven, task: Task) -> None:
+def _convert(given: ConvertGiven, task: Task, started: Pool | None) -> None:
     from dflash_convert import pipeline
     from dflash_convert.cli.watch import Shown, show_plan, show_result
 
@@ -127,7 +133,7 @@ def _convert(given: ConvertGiven, task: Task) -> None:
         _print_plan(prepared, given)
         return
     with Shown(given, given.threads) as watcher, leaving(watcher.left):
-        result = pipeline.run(task, watcher)
+        result = pipeline.run(task, watcher, started)
     show_result(result, given, given.validate or task.target.gguf)
     if given.as_json:
         emit([_result(made, result.prepared) for made in result.files])

@@ -12,7 +12,7 @@ from dflash_convert.cli.common import Given
 from dflash_convert.cli.progress import Progress
 from dflash_convert.cli.terminal import width
 from dflash_convert.encode import estimate
-from dflash_convert.encode.workers import pool_size
+from dflash_convert.encode.pool import pool_size
 from dflash_convert.notes import Note
 from dflash_convert.pipeline import Made, Prepared, Result, Watcher
 from dflash_convert.text import duration, size

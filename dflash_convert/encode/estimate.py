@@ -12,7 +12,7 @@ import numpy as np
 import quant
 from dflash_convert.container.types import tensor_nbytes
 from dflash_convert.container.writer import Entry
-from dflash_convert.encode.workers import SMALL
+from dflash_convert.encode.pool import SMALL
 
 ROWS, COLUMNS = 8, 4096  # of the sample: some milliseconds for the slowest types
 DISK = 400e6  # bytes a second that any disk in use reads and writes

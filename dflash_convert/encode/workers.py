@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from dflash_convert import arrivals
 from dflash_convert.encode.jobs import Job, job_to_json
+from dflash_convert.encode.pool import Pool, pool_size
 from dflash_convert.encode.rows import Encoders
-from dflash_convert.processes import Json, Workers, can_share
-from dflash_convert.system import writes_in_parallel
-
-SMALL = 1 << 25  # elements below which starting workers costs more than it saves
+from dflash_convert.processes import Json
 
 Progress = Callable[[int], None]
-
-
-def pool_size(threads: int | None, elements: int) -> int:
-    """How many workers to use; 0: none, work in this process. ``threads`` None leaves the choice to us.
-
-    Workers need files that several processes may write, and sockets that hand files over: Windows has neither.
-    """
-    if not writes_in_parallel() or not can_share():
-        return 0
-    cores = os.cpu_count() or 1
-    count = min(threads or cores, max(2, cores))
-    return 0 if count <= 1 or (threads is None and elements < SMALL) else count
 
 
 def run_jobs(jobs: Sequence[Job], threads: int | None, progress: Progress, pool: Pool | None = None) -> None:
@@ -42,10 +27,10 @@ def run_jobs(jobs: Sequence[Job], threads: int | None, progress: Progress, pool:
         return
     shared = [job for job in jobs if job.plan.constant is None]
     if pool:
-        pool.run(shared, progress)
+        _share(shared, progress, pool)
     else:
         with Pool(count) as own:
-            own.run(shared, progress)
+            _share(shared, progress, own)
     _run_here([job for job in jobs if job.plan.constant is not None], progress)
 
 
@@ -63,23 +48,14 @@ def _run_here(jobs: Sequence[Job], progress: Progress) -> None:
         encoders.close()
 
 
-class Pool(Workers):
-    """``count`` encoding processes for one :meth:`run`; use as a context manager, which ends them."""
+def _share(jobs: Sequence[Job], progress: Progress, pool: Pool) -> None:
+    """Run all jobs in the pool and end it; ValueError when it has run before."""
+    fds = {place.fd for job in jobs for place in job.places}
+    given: list[int] = []  # elements of the jobs in the order in which they were handed out
 
-    def __init__(self, count: int) -> None:
-        super().__init__("encode.worker", count)
+    def tasks() -> Iterator[Json]:
+        for job in arrivals.in_order(jobs, _files):
+            given.append(job.elements)
+            yield job_to_json(job)
 
-    def __enter__(self) -> Pool:
-        return self
-
-    def run(self, jobs: Sequence[Job], progress: Progress) -> None:
-        """Run all jobs and end the workers, who know one set of outputs; ValueError for a second call."""
-        fds = {place.fd for job in jobs for place in job.places}
-        given: list[int] = []  # elements of the jobs in the order in which they were handed out
-
-        def tasks() -> Iterator[Json]:
-            for job in arrivals.in_order(jobs, _files):
-                given.append(job.elements)
-                yield job_to_json(job)
-
-        self.exchange(tasks(), fds, lambda index, _: progress(given[index]))
+    pool.exchange(tasks(), fds, lambda index, _: progress(given[index]))

@@ -19,7 +19,7 @@ from dflash_convert.container.reader import Gguf, TensorInfo, open_gguf
 from dflash_convert.container.types import BLOCK, TensorType
 from dflash_convert.drafter import Description, Overrides, TensorPlan
 from dflash_convert.encode.jobs import Place, make_jobs
-from dflash_convert.encode.workers import pool_size
+from dflash_convert.encode.pool import pool_size
 from dflash_convert.errors import VerificationError
 from dflash_convert.families.detect import describe
 from dflash_convert.head.expected import has_head, with_head

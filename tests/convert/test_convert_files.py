@@ -17,7 +17,7 @@ from dflash_convert import conversion as convert
 from dflash_convert.cli import cli
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.conversion import Options, Source
-from dflash_convert.encode.workers import Pool
+from dflash_convert.encode.pool import Pool
 from dflash_convert.errors import CheckpointError, ConfigError, OutputError, PairingError, UsageError
 from dflash_convert.plan import TypeOptions
 from dflash_convert.target import Target
