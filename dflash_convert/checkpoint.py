@@ -68,6 +68,11 @@ class Checkpoint:
     tensors: dict[str, SourceTensor] = field(repr=False)
 
     @property
+    def config_file(self) -> str:
+        """For messages."""
+        return str(self.directory / "config.json")
+
+    @property
     def files(self) -> list[Path]:
         return list(dict.fromkeys(tensor.file for tensor in self.tensors.values()))
 
@@ -180,7 +185,7 @@ def _merge(parts: Iterable[dict[str, SourceTensor]]) -> dict[str, SourceTensor]:
     for part in parts:
         for name, tensor in part.items():
             if name in merged:
-                raise CheckpointError(f"tensor {name!r} is in {merged[name].file.name} and in {tensor.file.name}")
+                raise CheckpointError(f"tensor {name!r} is in {merged[name].file} and in {tensor.file}")
             merged[name] = tensor
     return merged
 
@@ -206,7 +211,7 @@ def read_safetensors(path: Path) -> dict[str, SourceTensor]:
 def _tensor(path: Path, name: str, found: Any, offset: int) -> SourceTensor:
     dtype, shape = sys.intern(found.get_dtype()), tuple(found.get_shape())
     if len(shape) > MAX_DIMS:
-        raise CheckpointError(f"{path.name}: tensor {name!r} has shape {shorten(str(list(shape)))}")
+        raise CheckpointError(f"{path}: tensor {name!r} has shape {shorten(str(list(shape)))}")
     return SourceTensor(name, path, dtype, shape, offset, math.prod(shape) * DTYPE_BYTES[dtype])
 
 
@@ -217,19 +222,19 @@ def _check_header(path: Path) -> tuple[int, int]:
         prefix = file.read(8)
         if len(prefix) < 8 or prefix.startswith(b"version "):
             tip = "a Git LFS pointer: run git lfs pull" if prefix.startswith(b"version ") else "finish the download"
-            raise CheckpointError(f"{path.name}: not a safetensors file ({size} bytes)", tip=tip)
+            raise CheckpointError(f"{path}: not a safetensors file ({size} bytes)", tip=tip)
         length = int.from_bytes(prefix, "little")
         if length > size - 8:
-            raise CheckpointError(f"{path.name}: header length {length} in a file of {size} bytes")
+            raise CheckpointError(f"{path}: header length {length} in a file of {size} bytes")
         if length > MAX_HEADER:
-            raise CheckpointError(f"{path.name}: a header of {length} bytes, more than {MAX_HEADER // 10**6} MB")
-        header = parse_json(file.read(length), f"{path.name} (header)", refuse=CheckpointError, keep=_dtype_only)
+            raise CheckpointError(f"{path}: a header of {length} bytes, more than {MAX_HEADER // 10**6} MB")
+        header = parse_json(file.read(length), f"{path} (header)", refuse=CheckpointError, keep=_dtype_only)
     for name, entry in header.items():
         if name == "__metadata__":
             continue
         dtype = entry.get("dtype") if isinstance(entry, dict) else entry
         if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
-            raise CheckpointError(f"{path.name}: tensor {name!r} has unknown dtype {shorten(repr(dtype))}")
+            raise CheckpointError(f"{path}: tensor {name!r} has unknown dtype {shorten(repr(dtype))}")
     return 8 + length, size
 
 
@@ -247,7 +252,7 @@ def _refused(path: Path, reason: str, data: int) -> CheckpointError:
     if "not fully covered" in reason:
         reason = f"its data is {data} bytes long, which is not what its header describes"
     return CheckpointError(
-        f"{path.name}: {shorten(one_line(reason), 300)}",
+        f"{path}: {shorten(one_line(reason), 300)}",
         tip="the file is incomplete or damaged: finish the download, or fetch it again",
     )
 
@@ -277,7 +282,7 @@ class Reader:
             while buffer:
                 done = os.preadv(fd, [buffer], offset)
                 if done == 0:
-                    raise CheckpointError(f"{tensor.file.name}: tensor {tensor.name!r} ends early")
+                    raise CheckpointError(f"{tensor.file}: tensor {tensor.name!r} ends early")
                 buffer = buffer[done:]
                 offset += done
         except OSError as error:

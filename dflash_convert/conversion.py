@@ -66,6 +66,11 @@ class Source:
     revision: str | None = None
 
     @property
+    def shown(self) -> str:
+        """For messages: as it was given."""
+        return self.repository or str(self.path)
+
+    @property
     def name(self) -> str:
         return (self.repository or self.path.resolve().name).rsplit("/", 1)[-1]
 
@@ -154,7 +159,7 @@ def _earlier_cause(checkpoint: Checkpoint, drafter: Source, target: Target, reas
     except InputError:
         return None
     before = wrong[: next((i for i, finding in enumerate(wrong) if finding.name == UNCONVERTIBLE), 0)]
-    return refusal(before, drafter.name, target.name)
+    return refusal(before, drafter.shown, target.shown)
 
 
 def _pair(
@@ -182,7 +187,7 @@ def _pair(
     vocab = vocab_from_keys(target.name, {kv.name: kv for kv in vocabulary.entries})
     view = target_view(target, vocab=vocab)
     findings = check(described(checkpoint, description), view)
-    refused = None if options.force_pair else refusal(findings, drafter.name, target.name)
+    refused = None if options.force_pair else refusal(findings, drafter.shown, target.shown)
     if refused is not None:
         refused.tip = f"{refused.tip}; --force-pair writes the file anyway"
         raise refused

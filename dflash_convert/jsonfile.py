@@ -23,7 +23,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object; ConfigError for anything else, for repeated keys and deep nesting."""
     try:
         if path.stat().st_size > MAX_JSON:
-            raise ConfigError(f"{path.name}: larger than {MAX_JSON // 1_000_000} MB")
+            raise ConfigError(f"{path}: larger than {MAX_JSON // 1_000_000} MB")
         return parse_json(path.read_bytes(), path.name)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None

@@ -179,7 +179,7 @@ def prove(file: Path, task: Task, watcher: Watcher, shown: Path | None = None) -
     proving = task.proving or Proving()
     shown = shown or file
     watcher.step("check")
-    findings = _check(file, task, proving, watcher)
+    findings = _check(file, task, proving, watcher, shown)
     watcher.step("verify")
     verified = replace(_verify(file, task, proving, watcher), path=shown)
     watcher.report("verify", verified.json())
@@ -212,7 +212,7 @@ def _seen(watcher: Watcher, text: str, detail: bool) -> None:
         watcher.advanced(1)
 
 
-def _check(file: Path, task: Task, proving: Proving, watcher: Watcher) -> tuple[Finding, ...]:
+def _check(file: Path, task: Task, proving: Proving, watcher: Watcher, shown: Path) -> tuple[Finding, ...]:
     wanted = proving.validation
     target = wanted.target if wanted else task.target
     n_max = max(wanted.n_max, default=None) if wanted else proving.n_max
@@ -222,7 +222,11 @@ def _check(file: Path, task: Task, proving: Proving, watcher: Watcher) -> tuple[
     watcher.say(f"check: errors {errors}, warnings {len(findings) - errors}")
     for finding in findings:
         watcher.say(f"  {finding.severity}: {finding.name}: {finding.cure}")
-    refused = None if task.options.force_pair else refusal(findings, file.name, target.name)
+    refused = (
+        None
+        if task.options.force_pair
+        else refusal(findings, str(shown), str(target) if isinstance(target, Path) else target.shown)
+    )
     if refused is not None:
         raise refused
     return findings

@@ -44,12 +44,12 @@ def plan_quantize(source: Gguf, outtype: str, options: TypeOptions, *, allow_req
     row = drafter(source.architecture)
     if row is None:
         raise FamilyError(
-            f"{source.path.name}: architecture {source.architecture!r} is not a drafter's",
+            f"{source.path}: architecture {source.architecture!r} is not a drafter's",
             tip="this command quantizes drafters; use llama-quantize for other models",
         )
     if row.key("expert_count") in source.keys:
         raise FamilyError(
-            f"{source.path.name}: a drafter with experts keeps the types of its checkpoint; llama.cpp's recipes for "
+            f"{source.path}: a drafter with experts keeps the types of its checkpoint; llama.cpp's recipes for "
             "experts are not implemented here",
             tip="llama-quantize quantizes it",
         )
@@ -79,7 +79,7 @@ def _check_requantize(source: Gguf, typed: list[tuple[TensorPlan, TensorType]], 
             continue
         if not allow:
             raise CheckpointError(
-                f"{source.path.name}: {plan.name} is {old.name} already; making it {kind.name} loses twice",
+                f"{source.path}: {plan.name} is {old.name} already; making it {kind.name} loses twice",
                 tip="start from the bf16 file or the checkpoint, or pass --allow-requantize",
             )
 

@@ -92,7 +92,7 @@ def _refuse_pair(drafter: DrafterView, target: Target) -> None:
     views = [] if target.gguf is None else [target_gguf(open_gguf(target.gguf))]
     views += [] if target.directory is None else [target_directory(target, vocab=drafter.vocab)]
     for view in views:
-        refused = refusal(check(drafter, view), drafter.path.name, view.path.name)
+        refused = refusal(check(drafter, view), str(drafter.path), str(view.path))
         if refused is not None:
             raise refused
 

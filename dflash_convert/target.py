@@ -81,6 +81,12 @@ class Target:
         return self.gguf.stem if self.gguf else "the target"
 
     @property
+    def shown(self) -> str:
+        """For messages: as it was given."""
+        place = self.directory or (self.header.path if self.header is not None else self.gguf)
+        return self.repository or str(place or "the target")
+
+    @property
     def known(self) -> bool:
         """Whether its vocabulary is at hand."""
         return self.directory is not None or self.header is not None
@@ -95,7 +101,8 @@ class Target:
     @property
     def stated(self) -> Config:
         """config.json's fields by type."""
-        return Config(self.config, "target config.json" if self.header is None else self.header.path.name)
+        inner = "config.json" if self.header is None else ""
+        return Config(self.config, f"target {Path(self.shown) / inner}")
 
 
 def plain_name(text: str) -> str:
@@ -145,9 +152,9 @@ def _refuse_no_model(gguf: Gguf) -> None:
         kind = NO_MODELS["mmproj"]
     tip = "give the GGUF of the target model itself"
     if kind is not None:
-        raise FamilyError(f"{gguf.path.name} is {kind}, not a target model", tip=tip)
+        raise FamilyError(f"{gguf.path} is {kind}, not a target model", tip=tip)
     if llama.drafter(gguf.architecture) is not None:
         return
     if not gguf.tensors and gguf.get("split.count", 1) == 1:
         what = "a vocabulary alone" if "tokenizer.ggml.tokens" in gguf.keys else "a GGUF without tensors"
-        raise FamilyError(f"{gguf.path.name} is {what}, not a target model", tip=tip)
+        raise FamilyError(f"{gguf.path} is {what}, not a target model", tip=tip)

@@ -73,9 +73,9 @@ def read_mask_embedding(path: Path) -> tuple[int, npt.NDArray[np.float32]]:
             token, tensor = _dict(value)
             return token, _values(archive, stem, tensor)
     except _RefusedError as reason:
-        raise CheckpointError(f"{path.name}: {reason}", tip=TIP) from None
+        raise CheckpointError(f"{path}: {reason}", tip=TIP) from None
     except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, EOFError):
-        raise CheckpointError(f"{path.name}: not a torch.save archive", tip=TIP) from None
+        raise CheckpointError(f"{path}: not a torch.save archive", tip=TIP) from None
 
 
 def _program(archive: zipfile.ZipFile) -> tuple[str, bytes]:

@@ -14,7 +14,6 @@ from dflash_convert.cli import nextsteps
 from dflash_convert.cli.common import Given, json_option, parse, say, takes, verbosity_options
 from dflash_convert.cli.terminal import echo, emit, leaving, width
 from dflash_convert.errors import ConfigError, DflashError, UsageError
-from dflash_convert.release.plan import PLACES
 from dflash_convert.text import columns, percent
 
 if TYPE_CHECKING:
@@ -59,6 +58,8 @@ def command(given: BatchGiven) -> int:
     failed one does not stop the rest, and the exit code is that of the worst. Interrupt it at any time; the same
     command goes on.
     """
+    if not given.release.exists():  # told before anything large is imported
+        raise ConfigError(f"{given.release}: no such file")
     from dflash_convert.release.plan import read_release
 
     plan = read_release(given.release)
@@ -92,6 +93,8 @@ def check_entries(release: Path, jobs: Sequence[Job]) -> None:
 
 
 def _problems(job: Job) -> Iterator[str]:
+    from dflash_convert.release.plan import PLACES
+
     for key in ("drafter", "target"):
         text = getattr(job.pair, key)
         if not Path(text).exists() and (text.startswith((".", "/", "~")) or hub.parse_spec(text) is None):

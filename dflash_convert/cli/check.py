@@ -45,12 +45,12 @@ def command(given: CheckGiven) -> None:
     """
     from dflash_convert.drafter import Overrides
 
-    drafter, mine = _drafter(given)
+    drafter = _drafter(given)
     if drafter.is_file() and given.overrides != Overrides():
         raise UsageError("options that stand for config.json's fields have no effect on a GGUF", tip="leave them out")
     found = hub.resolve_target(given.target, progress=given.progress)
     given.show_notes(found.notes)
-    target, its = Target.of(found), found.name if found.repo else None
+    target = Target.of(found)
     from dflash_convert.pairing import check, open_pair, refusal
     from dflash_convert.pairing.finding import findings_json
 
@@ -59,7 +59,7 @@ def command(given: CheckGiven) -> None:
         emit(findings_json(findings))
     else:
         _table(findings)
-    names = mine or drafter.name, its or found.path.name
+    names = given.drafter, given.target  # as they were typed
     refused = refusal(findings, *names)
     if refused is not None:
         raise refused
@@ -77,14 +77,14 @@ def _next(given: CheckGiven, drafter: Path, target: Path) -> tuple[str, list[str
     return "see what it gains", [nextsteps.command("validate", given.drafter, gguf)]
 
 
-def _drafter(given: CheckGiven) -> tuple[Path, str | None]:
-    """A file or directory as it stands, a Hub id as its snapshot and the repository's name."""
+def _drafter(given: CheckGiven) -> Path:
+    """A file or directory as it stands, a Hub id as its snapshot."""
     path = Path(given.drafter)
     if path.exists() or path.suffix == ".gguf":
-        return hub.existing(path), None
+        return hub.existing(path)
     found = hub.resolve_drafter(given.drafter, progress=given.progress)
     given.show_notes(found.notes)
-    return found.path, found.name if found.repo else None
+    return found.path
 
 
 def _table(findings: list[Finding]) -> None:

@@ -18,17 +18,17 @@ def read_header(path: Path, size: int, read: Callable[[int, int], bytes]) -> Ggu
     Nothing behind the header is asked for but the rest of the last request.  ContainerError for a damaged header.
     """
     if size < HEADER_BYTES:
-        raise ContainerError(f"{path.name}: {size} bytes are too few for a GGUF header", tip=INCOMPLETE)
+        raise ContainerError(f"{path}: {size} bytes are too few for a GGUF header", tip=INCOMPLETE)
     data, wanted = bytearray(), FIRST
     while True:
         wanted = min(wanted, size)
         part = read(len(data), wanted)
         if len(part) != wanted - len(data):
-            raise ContainerError(f"{path.name}: {len(part)} of {wanted - len(data)} bytes came", tip="try again")
+            raise ContainerError(f"{path}: {len(part)} of {wanted - len(data)} bytes came", tip="try again")
         data += part
         try:
             return Gguf(path, memoryview(bytes(data)), size)
         except Beyond as beyond:
             wanted = max(beyond.end, 2 * len(data))
             if beyond.end > MOST:
-                raise ContainerError(f"{path.name}: its header is longer than {MOST >> 20} MiB") from None
+                raise ContainerError(f"{path}: its header is longer than {MOST >> 20} MiB") from None

@@ -200,7 +200,7 @@ class Gguf:
         import numpy as np
 
         if not self.whole:
-            raise ContainerError(f"{self.path.name}: only its header is at hand, not the data of {name!r}")
+            raise ContainerError(f"{self.path}: only its header is at hand, not the data of {name!r}")
         info = self.tensors[name]
         flat = np.frombuffer(self._view, dtype=np.uint8, count=info.nbytes, offset=info.offset)
         return flat.reshape(info.rows, -1)
@@ -242,7 +242,7 @@ def open_gguf(path: str | Path) -> Gguf:
                 raise ContainerError(f"{path}: not a regular file")
             size = status.st_size
             if size < HEADER_BYTES:
-                raise ContainerError(f"{path.name}: {size} bytes are too few for a GGUF header", tip=INCOMPLETE)
+                raise ContainerError(f"{path}: {size} bytes are too few for a GGUF header", tip=INCOMPLETE)
             mapping = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
         finally:
             os.close(fd)
@@ -269,7 +269,7 @@ class _Parser:
         self._place(raw)
 
     def fail(self, text: str, tip: str | None = None) -> ContainerError:
-        return ContainerError(f"{self.path.name}: {text}", tip=tip)
+        return ContainerError(f"{self.path}: {text}", tip=tip)
 
     def need(self, count: int, what: str) -> None:
         if count > len(self.view) - self.at and count <= self.size - self.at:

@@ -97,7 +97,7 @@ def _drafter(path: Path, mixed: tuple[str, ...], settings: dict[str, float]) -> 
     cap = depth_of(path)
     n_max = int(settings.get("n-max", min(llama.FIRST_N_MAX, cap)))
     if n_max > cap:
-        raise UsageError(f"{path.name} drafts at most {cap} tokens, not {n_max}", tip=f"n-max={cap} is its whole block")
+        raise UsageError(f"{path} drafts at most {cap} tokens, not {n_max}", tip=f"n-max={cap} is its whole block")
     name = "+".join((path.stem, *mixed))
     return Candidate(name, (method.spec_type, *mixed), path, n_max, settings.get("p-min"), cap, path.stat().st_size)
 

@@ -41,12 +41,12 @@ class Imatrix:
             return None
         sums, counts = (self._floats(f"{name}.{part}") for part in ("in_sum2", "counts"))
         if sums.size != columns:
-            raise InputError(f"{self.gguf.path.name}: {name} has {sums.size} weights, its rows have {columns} elements")
+            raise InputError(f"{self.gguf.path}: {name} has {sums.size} weights, its rows have {columns} elements")
         if counts[0] <= 0 or not sums.any():
             return np.ones(columns, np.float32)
         values: npt.NDArray[np.float32] = sums / counts[0]
         if not np.isfinite(values).all() or values.min() < 0:
-            raise InputError(f"{self.gguf.path.name}: {name} has weights that are negative or not finite")
+            raise InputError(f"{self.gguf.path}: {name} has weights that are negative or not finite")
         return values
 
     def _floats(self, name: str) -> npt.NDArray[np.float32]:
@@ -54,7 +54,7 @@ class Imatrix:
 
         info = self.gguf.tensors.get(name)
         if info is None or info.type is not TensorType.F32:
-            raise InputError(f"{self.gguf.path.name}: tensor {name} is missing or not F32")
+            raise InputError(f"{self.gguf.path}: tensor {name} is missing or not F32")
         return self.gguf.data(name).reshape(-1).view(np.float32)
 
     def keys(self) -> list[KV]:
@@ -75,10 +75,10 @@ def open_imatrix(path: Path) -> Imatrix:
     missing = [key for key in METADATA if key not in gguf.keys]
     if missing or gguf.get("general.type") not in ("imatrix", None):
         raise InputError(
-            f"{path.name}: not an importance matrix{': ' + missing[0] + ' is missing' if missing else ''}",
+            f"{path}: not an importance matrix{': ' + missing[0] + ' is missing' if missing else ''}",
             tip="make one with llama-imatrix; its old .dat format must be converted to GGUF first",
         )
     names = tuple(name.removesuffix(".in_sum2") for name in gguf.tensors if name.endswith(".in_sum2"))
     if not names:
-        raise InputError(f"{path.name}: holds no importance weights")
+        raise InputError(f"{path}: holds no importance weights")
     return Imatrix(gguf, names)

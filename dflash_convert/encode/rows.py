@@ -92,7 +92,7 @@ class Encoders:
 
 def _named(plan: TensorPlan, start: int, error: Any) -> errors.CheckpointError:
     source = plan.sources[0] if plan.sources else None
-    where = f"{source.file.name}: tensor {source.name!r}" if source else f"tensor {plan.name!r}"
+    where = f"{source.file}: tensor {source.name!r}" if source else f"tensor {plan.name!r}"
     row = "" if error.row is None else f", row {start + error.row}"
     reason = {"NonFiniteError": "holds NaN or Inf", "ScaleOverflowError": "is too large for the output type"}
     text = reason.get(type(error).__name__, str(error))

@@ -78,7 +78,7 @@ class RowSource:
         if dtype is None and source.dtype in BLOCK_TYPES:
             return self._blocks(plan, start, stop)
         if dtype is None:
-            raise CheckpointError(f"{source.file.name}: tensor {source.name!r} is {source.dtype}, not a float format")
+            raise CheckpointError(f"{source.file}: tensor {source.name!r} is {source.dtype}, not a float format")
         k = row_length(plan.shape) - (plan.argument if plan.transform == "pad_columns" else 0)
         nbytes = (stop - start) * k * dtype.itemsize
         if self._buffer.size < nbytes:

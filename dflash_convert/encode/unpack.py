@@ -122,4 +122,4 @@ def _numbers(reader: Reader, source: SourceTensor, first: int, count: int) -> Ar
         return from_bf16(raw.view("<u2"))
     if source.dtype in ("F16", "F32", "F64"):
         return raw.view({"F16": "<f2", "F32": "<f4", "F64": "<f8"}[source.dtype]).astype(np.float32)
-    raise CheckpointError(f"{source.file.name}: tensor {source.name!r} is {source.dtype}, not a scale")
+    raise CheckpointError(f"{source.file}: tensor {source.name!r} is {source.dtype}, not a scale")

@@ -183,7 +183,7 @@ def _weights(tensors: Mapping[str, SourceTensor]) -> tuple[list[Weight], list[tu
             skipped.append((name, "a tensor of the target"))
         elif name.endswith(".scale"):
             if name.removesuffix("scale") + "weight" not in tensors:
-                raise FamilyError(f"{tensor.file.name}: tensor {name!r} is a scale without its weight", tip=TIP)
+                raise FamilyError(f"{tensor.file}: tensor {name!r} is a scale without its weight", tip=TIP)
         else:
             weights.append(_join(tensor, tensors.get(name.removesuffix("weight") + "scale")))
     return weights, skipped
@@ -197,7 +197,7 @@ def _join(tensor: SourceTensor, scale: SourceTensor | None) -> Weight:
     expert = ".ffn.experts." in name
     if not expert and tensor.dtype not in ("F8_E4M3", "F8_E5M2"):
         if scale is not None:
-            raise FamilyError(f"{tensor.file.name}: tensor {tensor.name!r} is {tensor.dtype} and has a scale", tip=TIP)
+            raise FamilyError(f"{tensor.file}: tensor {tensor.name!r} is {tensor.dtype} and has a scale", tip=TIP)
         return Weight(name, tensor.shape, (tensor,))
     if (
         len(tensor.shape) != 2
@@ -207,7 +207,7 @@ def _join(tensor: SourceTensor, scale: SourceTensor | None) -> Weight:
     ):
         scheme = "MXFP4" if expert else "FP8"
         raise FamilyError(
-            f"{tensor.file.name}: tensor {tensor.name!r} ({tensor.dtype}) is not a matrix in {scheme} with E8M0 scales",
+            f"{tensor.file}: tensor {tensor.name!r} ({tensor.dtype}) is not a matrix in {scheme} with E8M0 scales",
             tip=TIP,
         )
     rows, columns = tensor.shape
@@ -215,7 +215,7 @@ def _join(tensor: SourceTensor, scale: SourceTensor | None) -> Weight:
     wanted = (rows, columns // 16) if expert else (-(-rows // TILE), -(-columns // TILE))
     if scale.shape != wanted or (expert and columns % 16):
         raise CheckpointError(
-            f"{scale.file.name}: tensor {scale.name!r} has shape {list(scale.shape)}, {tensor.name!r} "
+            f"{scale.file}: tensor {scale.name!r} has shape {list(scale.shape)}, {tensor.name!r} "
             f"needs {list(wanted)} scales"
         )
     return Weight(name, shape, (tensor, scale), "mxfp4" if expert else "fp8", (1, 32) if expert else (TILE, TILE))

@@ -51,7 +51,7 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides | None
     refuse_target(checkpoint.config, checkpoint.directory.name)
     checkpoint, wrapped = unwrap(checkpoint)
     names = architectures(checkpoint.config)
-    refused.refuse(names, Config(checkpoint.config), plain_weights(checkpoint.tensors))
+    refused.refuse(names, Config(checkpoint.config, checkpoint.config_file), plain_weights(checkpoint.tensors))
     for family in FAMILIES:
         if any(name in family.ARCHITECTURES for name in names):
             return _with_notes(_described(family, checkpoint, target, overrides), wrapped)
@@ -65,7 +65,7 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides | None
 
 def _described(family: Family, checkpoint: Checkpoint, target: Target, overrides: Overrides) -> Description:
     """What the contract and the caller say first, then the family's own reading."""
-    notes = contract.check(Config(checkpoint.config), family.FIELDS)
+    notes = contract.check(Config(checkpoint.config, checkpoint.config_file), family.FIELDS)
     stated = overrides.stated()
     for name in stated:
         if name not in family.OPTIONS:

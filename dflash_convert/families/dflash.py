@@ -55,7 +55,7 @@ GEMMA_NORM = ("dflash_config.use_gemma_norm", "use_gemma_norm")
 
 def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> Description:
     """Read a DFlash, DFlash2 or DSpark checkpoint; ``target`` is the target's config.json."""
-    config, target_config = Config(checkpoint.config), target.stated
+    config, target_config = Config(checkpoint.config, checkpoint.config_file), target.stated
     notes: list[Note] = []
     loaded = quantized.logical_weights(checkpoint, notes)
     weights = spellings.canonical(loaded.weights)

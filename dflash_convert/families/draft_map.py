@@ -28,7 +28,7 @@ def check(weights: Sequence[Weight], sizes: Sizes) -> None:
     tensors = {w.name.removeprefix("model."): w.sources[0] for w in weights if not w.scheme}
     source = tensors.get("d2t")
     if source is not None and source.dtype not in INTEGERS:
-        raise CheckpointError(f"{source.file.name}: d2t is {source.dtype}, expected {' or '.join(INTEGERS)}", tip=TIP)
+        raise CheckpointError(f"{source.file}: d2t is {source.dtype}, expected {' or '.join(INTEGERS)}", tip=TIP)
     stored = _values(source, INTEGERS, sizes.vocab)
     if source is None or stored is None:
         return
@@ -36,7 +36,7 @@ def check(weights: Sequence[Weight], sizes: Sizes) -> None:
     selection = None if marks is None or marks.size != sizes.vocab else marks.astype(bool)
     fault = map_fault(stored, sizes.vocab, offsets=True, selection=selection)
     if fault is not None:
-        raise CheckpointError(f"{source.file.name}: d2t {fault.text}", tip=CURES.get(fault.kind, TIP))
+        raise CheckpointError(f"{source.file}: d2t {fault.text}", tip=CURES.get(fault.kind, TIP))
 
 
 def _values(source: SourceTensor | None, dtypes: dict[str, np.dtype[Any]], limit: int) -> npt.NDArray[Any] | None:

@@ -80,7 +80,7 @@ def looks_like(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> bool:
 
 def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> Description:
     """Read an EAGLE-3 head; ``target`` is the target's config.json, whose depth gives taps that are not stated."""
-    config, target_config = Config(checkpoint.config), target.stated
+    config, target_config = Config(checkpoint.config, checkpoint.config_file), target.stated
     notes: list[Note] = []
     loaded = quantized.logical_weights(checkpoint, notes)
     weights = [weight._replace(name=_canonical(weight.name)) for weight in loaded.weights]

@@ -78,7 +78,7 @@ class Shape:
 
 def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> Description:
     """Read an assistant; ``target`` is the target's config.json, whose width must be the assistant's backbone."""
-    config, target_config = Config(checkpoint.config), target.stated
+    config, target_config = Config(checkpoint.config, checkpoint.config_file), target.stated
     notes: list[Note] = []
     loaded = quantized.logical_weights(checkpoint, notes)
     shape, shared = _shape(config)
@@ -169,8 +169,7 @@ def _check_layer(plan: TensorPlan, shape: Shape) -> None:
     if expected is not None and plan.shape != expected:
         source = plan.sources[0]
         raise CheckpointError(
-            f"{source.file.name}: tensor {source.name!r} has shape {list(plan.shape)}, "
-            f"config.json implies {list(expected)}"
+            f"{source.file}: tensor {source.name!r} has shape {list(plan.shape)}, config.json implies {list(expected)}"
         )
 
 

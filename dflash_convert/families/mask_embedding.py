@@ -59,7 +59,7 @@ def patch(
 def _table(source: SourceTensor, sizes: Sizes) -> tuple[int, int]:
     if source.shape != (sizes.vocab, sizes.hidden):
         raise CheckpointError(
-            f"{source.file.name}: tensor {source.name!r} has shape {list(source.shape)}, {FILE} needs "
+            f"{source.file}: tensor {source.name!r} has shape {list(source.shape)}, {FILE} needs "
             f"[{sizes.vocab}, {sizes.hidden}]"
         )
     return sizes.vocab, sizes.hidden
@@ -76,6 +76,6 @@ def _target_tensor(directory: Path | None, name: str) -> SourceTensor:
         raise CheckpointError(f"{FILE} needs the target's tensor {name!r}: {error}", tip=tip) from None
     found = find_table(tensors, name)
     if found is None:
-        text = f"{FILE} needs the target's tensor {name!r}, which {directory.name} does not have"
+        text = f"{FILE} needs the target's tensor {name!r}, which {directory} does not have"
         raise CheckpointError(text, tip=tip)
     return found

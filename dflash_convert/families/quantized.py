@@ -155,8 +155,7 @@ def _need(name: str, of: SourceTensor, tensors: Mapping[str, SourceTensor], dtyp
     if scale is None or scale.dtype not in dtypes:
         found = f"is {scale.dtype}" if scale else "is missing"
         raise FamilyError(
-            f"{of.file.name}: tensor {of.name!r} is {of.dtype} and its scale {name!r} {found}, so its values are "
-            "not known",
+            f"{of.file}: tensor {of.name!r} is {of.dtype} and its scale {name!r} {found}, so its values are not known",
             tip=TIP,
         )
     return scale
@@ -177,7 +176,7 @@ def _packed(tensor: SourceTensor, name: str, tensors: Mapping[str, SourceTensor]
             _check_scalar(second)
             return Weight(name, (rows, columns), (tensor, scale, second), scheme, (1, 16))
     raise FamilyError(
-        f"{tensor.file.name}: tensor {tensor.name!r} is NVFP4 but has neither weight_scale_2 nor weight_global_scale",
+        f"{tensor.file}: tensor {tensor.name!r} is NVFP4 but has neither weight_scale_2 nor weight_global_scale",
         tip=TIP,
     )
 
@@ -187,7 +186,7 @@ def _mx_blocks(tensor: SourceTensor, tensors: Mapping[str, SourceTensor]) -> Wei
     stem = tensor.name.removesuffix("_blocks")
     scale = _need(f"{stem}_scales", tensor, tensors, MX_SCALES)
     if len(tensor.shape) != 3 or tensor.shape[2] != 16 or tensor.dtype != "U8":
-        raise CheckpointError(f"{tensor.file.name}: tensor {tensor.name!r} has shape {list(tensor.shape)}, not MXFP4's")
+        raise CheckpointError(f"{tensor.file}: tensor {tensor.name!r} has shape {list(tensor.shape)}, not MXFP4's")
     rows, blocks, _ = tensor.shape
     _check_scales(scale, (rows, blocks), tensor)
     name = stem if stem.endswith(".weight") else stem + ".weight"
@@ -196,7 +195,7 @@ def _mx_blocks(tensor: SourceTensor, tensors: Mapping[str, SourceTensor]) -> Wei
 
 def _eight_bit(tensor: SourceTensor, tensors: Mapping[str, SourceTensor], config: Mapping[str, Any]) -> Weight:
     if len(tensor.shape) != 2:
-        raise CheckpointError(f"{tensor.file.name}: tensor {tensor.name!r} is FP8 but not a matrix")
+        raise CheckpointError(f"{tensor.file}: tensor {tensor.name!r} is FP8 but not a matrix")
     name = next((tensor.name + s for s in ("_scale_inv", "_scale") if tensor.name + s in tensors), "")
     scale = _need(name or tensor.name + "_scale", tensor, tensors, (*FLOATS, *MX_SCALES))
     rows, columns = tensor.shape
@@ -241,11 +240,11 @@ def _check_scales(scale: SourceTensor, expected: tuple[int, int], of: SourceTens
     count = math.prod(scale.shape)
     if count != expected[0] * expected[1] or count == 0:
         raise CheckpointError(
-            f"{scale.file.name}: tensor {scale.name!r} has shape {list(scale.shape)}, {of.name!r} needs "
+            f"{scale.file}: tensor {scale.name!r} has shape {list(scale.shape)}, {of.name!r} needs "
             f"{list(expected)} scales"
         )
 
 
 def _check_scalar(scale: SourceTensor) -> None:
     if scale.nbytes != 4 or scale.dtype != "F32":
-        raise CheckpointError(f"{scale.file.name}: tensor {scale.name!r} is not one float32 number")
+        raise CheckpointError(f"{scale.file}: tensor {scale.name!r} is not one float32 number")

@@ -65,7 +65,7 @@ def _check_alone(checkpoint: Checkpoint, names: dict[str, str], removed: Counter
     if modules and others:
         count = sum(removed[wrapper] for wrapper in modules)
         raise CheckpointError(
-            f"{checkpoint.directory.name}: {count} tensors stand under {', '.join(sorted(modules))} and "
+            f"{checkpoint.directory}: {count} tensors stand under {', '.join(sorted(modules))} and "
             f"{len(others)} beside it ({others[0]!r} first): a drafter inside another model's checkpoint",
             tip="export the drafter alone, with the exporter of the trainer that made it",
         )

@@ -56,9 +56,7 @@ def refuse_fork(gguf: Gguf) -> None:
     dialect = dialect_of(gguf)
     if dialect is not None:
         tip = dialect.obstacle or "rewrite it with: dflash-convert migrate OLD.gguf NEW.gguf"
-        raise FamilyError(
-            f"{gguf.path.name} is a drafter in a fork's dialect ({dialect.name}), not llama.cpp's", tip=tip
-        )
+        raise FamilyError(f"{gguf.path} is a drafter in a fork's dialect ({dialect.name}), not llama.cpp's", tip=tip)
 
 
 def dialect_of(gguf: Gguf) -> Dialect | None:

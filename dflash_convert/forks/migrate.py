@@ -101,7 +101,7 @@ class _Old:
         return self.keys.integers(self._name(names))
 
     def fail(self, text: str, tip: str | None = None) -> ContainerError:
-        return ContainerError(f"{self.gguf.path.name}: {text}", tip=tip)
+        return ContainerError(f"{self.gguf.path}: {text}", tip=tip)
 
 
 def plan_migration(gguf: Gguf, vocabulary: Sequence[KV] | None, overrides: Overrides) -> Migration:
@@ -112,13 +112,13 @@ def plan_migration(gguf: Gguf, vocabulary: Sequence[KV] | None, overrides: Overr
     dialect = dialect_of(gguf)
     if dialect is None:
         raise UsageError(
-            f"{gguf.path.name}: architecture {gguf.architecture!r} is not a fork's dialect: nothing to rewrite",
+            f"{gguf.path}: architecture {gguf.architecture!r} is not a fork's dialect: nothing to rewrite",
             tip="its taps count layer inputs already: a second shift would spoil them"
             if gguf.architecture == ARCH
             else "migrate takes a drafter in a fork's dialect: " + ", ".join(BY_ARCHITECTURE),
         )
     if dialect.obstacle:
-        raise FamilyError(f"{gguf.path.name}: {dialect.name} ({dialect.runtimes}): {dialect.obstacle}")
+        raise FamilyError(f"{gguf.path}: {dialect.name} ({dialect.runtimes}): {dialect.obstacle}")
     old, notes = _Old(gguf), [Note("info", f"{dialect.name}, written for {dialect.runtimes}: {dialect.differs}")]
     plans = _tensors(gguf, old)
     spark = llama.DFLASH.variant([plan.name for plan, _ in plans]).anchored
@@ -147,17 +147,17 @@ def _tensors(gguf: Gguf, old: _Old) -> list[tuple[TensorPlan, TensorType]]:
     for name, info in gguf.tensors.items():
         if name in ("d2t", "t2d"):
             raise FamilyError(
-                f"{gguf.path.name}: tensor {name!r}: whether a fork's map holds ids or offsets is not known",
+                f"{gguf.path}: tensor {name!r}: whether a fork's map holds ids or offsets is not known",
                 tip="convert the checkpoint anew",
             )
         new = _new_name(name, gguf)
         if new is None:
             raise FamilyError(
-                f"{gguf.path.name}: llama.cpp has no tensor for {name!r}",
+                f"{gguf.path}: llama.cpp has no tensor for {name!r}",
                 tip="the drafter has a part that llama.cpp cannot run, or a newer layout than this tool knows",
             )
         if new in plans:
-            raise ContainerError(f"{gguf.path.name}: two tensors become {new}")
+            raise ContainerError(f"{gguf.path}: two tensors become {new}")
         source = tensor_plan(gguf, name)
         shape = (1, *info.shape) if new == "conf_proj.weight" and len(info.shape) == 1 else info.shape
         plans[new] = TensorPlan(new, shape, source.sources), info.type
@@ -301,7 +301,7 @@ def _tokenizer(gguf: Gguf, old: _Old, vocabulary: Sequence[KV] | None, mask: int
 def _left_over(old: _Old, notes: list[Note]) -> None:
     """Every key of the fork is used, known to be needless, or named."""
     if old.value("dspark.log_snr_conditioning"):
-        raise FamilyError(f"{old.gguf.path.name}: llama.cpp's DSpark has no noise-level (log-SNR) embedding")
+        raise FamilyError(f"{old.gguf.path}: llama.cpp's DSpark has no noise-level (log-SNR) embedding")
     rest = [name for name in old.gguf.keys if name.startswith(old.keys.prefix) and name not in old.used]
     rest = [name for name in rest if not name.endswith(UNUSED)]
     if rest:
@@ -347,4 +347,4 @@ def vocabulary_size(gguf: Gguf) -> int:
                 return int(info.shape[0])
     if tokens := array_length(gguf.get("tokenizer.ggml.tokens")):
         return tokens
-    raise ContainerError(f"{gguf.path.name}: says nowhere how many tokens its vocabulary has")
+    raise ContainerError(f"{gguf.path}: says nowhere how many tokens its vocabulary has")

@@ -102,7 +102,7 @@ def _gguf_reader(file: Gguf, name: str) -> Callable[[], Array]:
         if info.type.name == "I64":
             return file.data(name).reshape(-1).view(np.int64).reshape(info.shape)
         if info.type.name not in quant.TYPES:
-            raise FamilyError(f"{file.path.name}: tensor {name!r} is {info.type.name}, which cannot be decoded here")
+            raise FamilyError(f"{file.path}: tensor {name!r} is {info.type.name}, which cannot be decoded here")
         return quant.dequantize(file.data(name), info.type.name).reshape(info.shape)
 
     return read
@@ -163,7 +163,7 @@ def target_from_checkpoint(directory: str | Path, *, half_cache: bool = False, b
     checkpoint = open_checkpoint(Path(directory))
     if "Qwen3ForCausalLM" not in architectures(checkpoint.config):
         raise FamilyError(
-            f"{checkpoint.directory.name}: the reference forward knows Qwen3ForCausalLM targets only",
+            f"{checkpoint.directory}: the reference forward knows Qwen3ForCausalLM targets only",
             tip="use validate with llama.cpp for other targets",
         )
     readers = {}
@@ -172,13 +172,13 @@ def target_from_checkpoint(directory: str | Path, *, half_cache: bool = False, b
         if key in QWEN3:
             name = QWEN3[key].format(layer)
             readers[name] = _plan_reader(TensorPlan(name, source.shape, (source,)))
-    if Config(checkpoint.config).boolean("tie_word_embeddings"):
+    if Config(checkpoint.config, checkpoint.config_file).boolean("tie_word_embeddings"):
         readers.pop("output.weight", None)
     return Target(Weights(readers, budget), _qwen3_hyper(checkpoint), half_cache=half_cache)
 
 
 def _qwen3_hyper(checkpoint: Checkpoint) -> TargetHyper:
-    config = Config(checkpoint.config)
+    config = Config(checkpoint.config, checkpoint.config_file)
 
     def size(name: str) -> int:
         return config.need(config.integer(name, low=1), name)

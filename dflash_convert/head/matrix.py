@@ -71,7 +71,7 @@ def _from_directory(directory: Path) -> dict[str, SourceTensor]:
             continue
         if source.dtype not in ("BF16", "F16", "F32") or len(source.shape) != 2:
             raise CheckpointError(
-                f"{source.file.name}: tensor {source.name!r} is {source.dtype}, whose rows cannot be copied",
+                f"{source.file}: tensor {source.name!r} is {source.dtype}, whose rows cannot be copied",
                 tip="give a GGUF of the target instead",
             )
         found[name] = source

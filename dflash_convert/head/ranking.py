@@ -129,7 +129,7 @@ def from_run(path: Path, size: int) -> Ranking:
         curve = run.total.acceptance_by_position or ()
     if not any(tokens for _, tokens in prompts):
         raise ConfigError(f"{path} holds no token ids", tip="store a run again with: dflash-convert validate --json")
-    return from_parts(f"the answers in {path.name}", sha256(data).hexdigest(), prompts, size, curve)
+    return from_parts(f"the answers in {path}", sha256(data).hexdigest(), prompts, size, curve)
 
 
 def from_text(paths: Sequence[Path], tokenize: Tokenize, size: int) -> Ranking:

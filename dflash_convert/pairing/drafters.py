@@ -127,7 +127,7 @@ def undescribed(checkpoint: Checkpoint, problem: str) -> DrafterView:
         tensors={},
         vocab=Vocab(),
         config=checkpoint.config,
-        rows=Config(checkpoint.config).integer("vocab_size"),
+        rows=Config(checkpoint.config, checkpoint.config_file).integer("vocab_size"),
         depth=stated_depth(checkpoint.config),
         problem=problem,
     )

@@ -83,7 +83,7 @@ def target_directory(target: Target, *, tokens: bool = True, vocab: Vocab | None
     ``vocab`` is the vocabulary when it was read already.
     """
     path, raw = target.files, target.config
-    config = Config(raw, f"{path.name}/config.json")
+    config = Config(raw, f"{path}/config.json")
     names = classes(raw)
     known = llama.architecture_of(names)
     rope = config.table("rope_parameters") or config.table("rope_scaling") or {}
@@ -122,6 +122,6 @@ def directory_vocab(path: Path, rows: int | None) -> Vocab:
     """The vocabulary as a drafter's conversion would write it, padded to the target's own rows."""
     if rows is None:
         places = ", ".join(TEXT_CONFIGS)
-        raise ConfigError(f"target {path.name}/config.json: vocab_size is missing (read: the top level, {places})")
+        raise ConfigError(f"target {path}/config.json: vocab_size is missing (read: the top level, {places})")
     vocabulary = load_vocabulary(path, vocab_size=rows)
     return vocab_from_keys(path.name, {kv.name: kv for kv in vocabulary.entries})

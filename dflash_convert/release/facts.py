@@ -139,7 +139,7 @@ def same_release(files: Iterable[DrafterFacts]) -> DrafterFacts:
             a, b = getattr(first, what), getattr(other, what)
             if a != b:
                 raise UsageError(
-                    f"{first.path.name} and {other.path.name} differ in {what.replace('_', ' ')} ({a} and {b})",
+                    f"{first.path} and {other.path} differ in {what.replace('_', ' ')} ({a} and {b})",
                     tip="package the files of one drafter and one target",
                 )
     return first

@@ -135,12 +135,12 @@ def _check_pairs(files: Sequence[Path], target: str | None) -> None:
     view = target_gguf(open_gguf(local)) if local is not None else None
     for path in files:
         findings = check(drafter_gguf(open_gguf(path)), view)
-        refused = refusal(findings, path.name, local.name if local is not None else None)
+        refused = refusal(findings, str(path), str(local) if local is not None else None)
         if refused is not None:
             raise refused
         for finding in findings:
             if finding.name == "file-type":
-                raise ContainerError(f"{path.name}: {finding.drafter}, but {finding.target}", tip=finding.cure)
+                raise ContainerError(f"{path}: {finding.drafter}, but {finding.target}", tip=finding.cure)
 
 
 def _copy(source: Path, target: Path) -> str:

@@ -86,7 +86,7 @@ def prepare(options: Options) -> Setup:
 def _check(options: Options, drafter: Path) -> list[Note]:
     """What the headers say of the pair; PairingError for what `check` refuses, unless it was forced."""
     findings = check(*open_pair(drafter, options.target))
-    refused = None if options.force_pair else refusal(findings, drafter.name, options.target.name)
+    refused = None if options.force_pair else refusal(findings, str(drafter), str(options.target))
     if refused is not None:
         refused.tip = f"{refused.tip}; --force-pair runs the pair anyway"
         raise refused

@@ -71,9 +71,9 @@ def _small_target(directory: Path | None, gguf: Path | None) -> tuple[forward_ta
         if llama.drafter(kind) is not None:
             raise UsageError(f"--target-gguf {gguf} is a drafter ({kind})", tip="give the target's GGUF")
         if kind != TARGET:
-            return None, f"the numpy forward runs {TARGET} targets, and {gguf.name} is {kind}"
+            return None, f"the numpy forward runs {TARGET} targets, and {gguf} is {kind}"
         if gguf.stat().st_size > MAX_TARGET or header.get("split.count", 1) != 1:
-            return None, f"{gguf.name} is larger than the {MAX_TARGET >> 20} MiB that the numpy forward runs"
+            return None, f"{gguf} is larger than the {MAX_TARGET >> 20} MiB that the numpy forward runs"
         return target_from_gguf(gguf), ""
     if directory is None or architectures(read_config(directory))[:1] != ["Qwen3ForCausalLM"]:
         return None, f"the target's weights are not available, or it is not a {TARGET}; give --target-gguf"

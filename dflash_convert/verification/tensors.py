@@ -100,10 +100,10 @@ class VerifyResult:
         if self.differences:
             more = f" (and {len(self.differences) - 1} more)" if len(self.differences) > 1 else ""
             raise VerificationError(
-                f"{self.path.name} differs from its source: {self.differences[0]}{more}",
+                f"{self.path} differs from its source: {self.differences[0]}{more}",
                 tip="convert the checkpoint again, or find out what changed the file",
             )
-        refused = refusal(self.findings, self.path.name, "the target")
+        refused = refusal(self.findings, str(self.path), "the target")
         if refused is not None and not any(finding.name == "forced-pair" for finding in self.findings):
             raise refused
 

@@ -183,7 +183,11 @@ INDEXES: dict[str, tuple[Mapping[str, Any], dict[str, bytes], str]] = {
         {"1": SHARD, "2": safetensors({"b": entry([2], 0, 8)}, EIGHT)},
         "places tensor 'a' in 2, which does not hold it",
     ),
-    "tensor in both shards": (index({"a": "1", "b": "2"}), {"1": SHARD, "2": SHARD}, "tensor 'a' is in 1 and in 2"),
+    "tensor in both shards": (
+        index({"a": "1", "b": "2"}),
+        {"1": SHARD, "2": SHARD},
+        "tensor 'a' is in .*/1 and in .*/2",
+    ),
     "tensor that the index does not list": (
         index({"a": "1"}),
         {"1": safetensors({**ONE, "b": entry([2], 8, 16)}, bytes(16))},
@@ -214,7 +218,7 @@ WEIGHTS: dict[str, tuple[dict[str, bytes], str, str]] = {
     ),
     "two shards with the same tensor": (
         {"model-1.safetensors": SHARD, "model-2.safetensors": SHARD},
-        "tensor 'a' is in model-1.safetensors and in model-2.safetensors",
+        "tensor 'a' is in .*/d/model-1.safetensors and in .*/d/model-2.safetensors",
         "",
     ),
 }

@@ -170,7 +170,9 @@ RAW = {
 
 def place_of(config: Config, name: str) -> tuple[str, str] | None:
     """(place, bare name) of a read; None for the target's config and for tables within tables."""
-    file, bare = config.file, name.removeprefix("dflash_config.")
+    if config.file.startswith("target "):
+        return None
+    file, bare = config.file.rpartition("/")[2], name.removeprefix("dflash_config.")
     if file == "config.json":
         return (NESTED, bare) if bare != name else (BACKBONE, name)
     if re.match(r"config\.json: (rope_parameters|rope_scaling)", file):

@@ -188,7 +188,7 @@ def test_a_map_that_leads_astray_is_refused(name: str, change: Any, text: str, r
     case.tensors["d2t"] = ("I64", spread(change(stored)))
     with pytest.raises(CheckpointError, match=text) as caught:
         read(case)
-    assert str(caught.value).startswith("model.safetensors: d2t ")
+    assert str(caught.value).partition("/model.safetensors: ")[2].startswith("d2t ")
     assert caught.value.tip
 
 

@@ -81,7 +81,7 @@ def test_refuses(case: str, tmp_path: Path) -> None:
     path = write_archive(tmp_path / "mask_embedding.pt", program, VECTOR)
     with pytest.raises(CheckpointError, match=reason) as caught:
         read_mask_embedding(path)
-    assert str(caught.value).startswith("mask_embedding.pt: ")
+    assert "/mask_embedding.pt: " in str(caught.value)
     assert caught.value.tip is not None
 
 

@@ -98,7 +98,7 @@ def test_a_head_of_another_target(
     assert (code, "own-head" in out) == (4, True), out
     call = ("convert", PAIR / "drafter", "--target-model-dir", pairs / "target", "-o", tmp_path / "dflash-x.gguf")
     code, _, err = run(*call, "--full", "--target-gguf", pairs / "other-target-bf16.gguf")
-    assert (code, "drafter and target do not belong together: own-head" in err) == (4, True), err
+    assert (code, "target do not belong together: own-head" in err) == (4, True), err
     assert not (tmp_path / "dflash-x.gguf").exists()
     code, _, err = run(*call, "--full", "--target-gguf", pairs / "target-f32.gguf")
     assert code == 0, err

@@ -35,7 +35,7 @@ def test_every_kind_of_path_fits(fixtures: Path, drafter_gguf: Path, target_gguf
 def test_a_pair_that_fits_exits_0(drafter_gguf: Path, target_gguf: Path) -> None:
     done = run(drafter_gguf, target_gguf)
     assert (done.returncode, done.stdout) == (0, "")
-    assert "fits target-bf16.gguf" in done.stderr
+    assert f"{drafter_gguf} fits {target_gguf}\n" in done.stderr, "paths as they were typed"
 
 
 def test_json_follows_the_contract_and_exits_4(drafter_gguf: Path, target_gguf: Path) -> None:

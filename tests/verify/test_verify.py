@@ -264,7 +264,7 @@ def test_a_target_that_the_forward_does_not_run_is_said(fixtures: Path, converte
     found = add_fidelity(checked, pair / "drafter", Target.read(pair / "target", gguf=other))
     assert found.fidelity is not None
     assert found.fidelity.source_acceptance is None
-    assert any("runs qwen3 targets, and other.gguf is gemma4" in note.text for note in found.notes)
+    assert any(f"runs qwen3 targets, and {other} is gemma4" in note.text for note in found.notes)
     with pytest.raises(UsageError, match="is a drafter"):
         add_fidelity(checked, pair / "drafter", Target.read(pair / "target", gguf=converted("F32")))
 
