@@ -9,6 +9,7 @@ make limits     memory of every type       make fuzz    fuzzing
 make image      a container image (make image-cuda LLAMA_IMAGE=…), Dockerfile says more
 make man        the manual page in $(OUT)/man
 make docs       the pages of docs/ as a site in $(OUT)/site, strictly checked
+make differential LLAMA_CPP=TREE PYTHON=PATH   every byte against llama.cpp's converter, seeded
 make audit      known vulnerabilities      make clean   remove what was made
 make hardware LLAMA_SERVER=PATH            the pairs in a llama-server of yours
 endef
@@ -25,7 +26,7 @@ export HELP
 help:
 	@echo "$$HELP"
 
-.PHONY: help demo test test-fast lint format faults limits fuzz audit hardware release clean docs man image image-cuda
+.PHONY: help demo test test-fast lint format faults limits fuzz audit hardware release clean docs man image image-cuda differential
 
 $(BIN)/dflash-convert: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -100,6 +101,14 @@ fuzz: $(BIN)/dflash-convert
 			-len_control=0 -dict=fuzz/json.dict -print_final_stats=1 -artifact_prefix=$(OUT)/fuzz/find-$$name- \
 			$(OUT)/fuzz/$$name fuzz/corpus/$$name $(OUT)/fuzz/seeds/$$name || exit $$?; \
 	done
+
+# PYTHON has torch, transformers and sentencepiece; docs/differences.md lists what differs on purpose
+SEED ?= 1
+CASES ?= 200
+FIRST ?= 0
+
+differential: $(BIN)/dflash-convert
+	$(BIN)/python -m differential --llama-cpp $(LLAMA_CPP) --python $(PYTHON) --seed $(SEED) --cases $(CASES) --first $(FIRST)
 
 audit: $(BIN)/dflash-convert
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit

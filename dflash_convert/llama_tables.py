@@ -353,3 +353,31 @@ CLASSES: dict[str, str] = {
     "modeling_grove_moe.GroveMoeForCausalLM": "grovemoe",
     "modeling_sarvam_moe.SarvamMoEForCausalLM": "bailingmoe2",
 }
+
+# classes whose vocabulary the converter's LlamaModel writes (conversion)
+LLAMA_VOCABULARY: tuple[str, ...] = (
+    "AfmoeForCausalLM",
+    "ApertusForCausalLM",
+    "ArceeForCausalLM",
+    "CogVLMForCausalLM",
+    "GraniteForCausalLM",
+    "GraniteMoeForCausalLM",
+    "GraniteMoeSWAForCausalLM",
+    "GraniteMoeSharedForCausalLM",
+    "GraniteSWAForCausalLM",
+    "GraniteSwitchForCausalLM",
+    "IQuestCoderForCausalLM",
+    "JanusForConditionalGeneration",
+    "LLaMAForCausalLM",
+    "LlamaBidirectionalModel",
+    "LlamaForCausalLM",
+    "LlamaModel",
+    "LlavaForConditionalGeneration",
+    "MistralForCausalLM",
+    "MixtralForCausalLM",
+    "NanbeigeForCausalLM",
+    "Sarashina2VisionForCausalLM",
+    "SmolLM3ForCausalLM",
+    "VLlama3ForCausalLM",
+    "VoxtralForConditionalGeneration",
+)

@@ -18,6 +18,7 @@ from dflash_convert.notes import Note
 from dflash_convert.text import shorten
 
 FLOAT_DTYPES = {"BF16": TensorType.BF16, "F16": TensorType.F16, "F32": TensorType.F32, "F64": TensorType.F32}
+HALF = ("BF16", "F16")
 TEMPLATE = "tokenizer.chat_template"
 INTEGER_TENSORS = {"d2t": TensorType.I64}
 QUANTIZATION_VERSION = 2
@@ -75,13 +76,14 @@ class FilePlan:
 
 
 def resolve_outtype(name: str, tensors: Sequence[TensorPlan]) -> str:
-    """'auto' is the dtype of the first matrix; other names are upper-cased and checked."""
+    """'auto' is the dtype of the first matrix in half precision, F32 only where all are; other names are checked."""
     upper = name.upper()
     if upper in DIRECT:
         return upper
     if upper == "AUTO":
         kinds = [t.sources[0].dtype for t in tensors if t.sources and len(t.shape) > 1]
-        return FLOAT_DTYPES[kinds[0]].name if kinds and kinds[0] in FLOAT_DTYPES else "BF16"
+        half = next((kind for kind in kinds if kind in HALF), None)
+        return half or (FLOAT_DTYPES[kinds[0]].name if kinds and kinds[0] in FLOAT_DTYPES else "BF16")
     from quant.recipe import FTYPES
 
     if upper not in FTYPES:

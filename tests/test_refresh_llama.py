@@ -155,6 +155,24 @@ class LeaperModel(Qwen3Model):
 class HopperModel(LeaperModel):
     pass
 
+@ModelBase.register("LlamaForCausalLM")
+class LlamaModel(TextModel):
+    model_arch = gguf.MODEL_ARCH.QWEN3
+
+    def set_vocab(self):
+        pass
+
+@ModelBase.register("SpringerForCausalLM")
+class SpringerModel(LlamaModel):
+    model_arch = gguf.MODEL_ARCH.QWEN3
+
+@ModelBase.register("OwnForCausalLM")
+class OwnModel(SpringerModel):
+    model_arch = gguf.MODEL_ARCH.QWEN3
+
+    def set_vocab(self):
+        pass
+
 @ModelBase.register("HopperForCausalLM")
 class HopperVision(MmprojModel):
     model_arch = gguf.MODEL_ARCH.MMPROJ
@@ -201,6 +219,7 @@ def test_what_changed_is_told_line_by_line(tree: Path, root: Path) -> None:
         "- LAST_HIDDEN: gpt-oss",
         "+ FILE_TYPES: 77 = Q9_0",
         "+ CLASSES: LeaperForCausalLM = leaper",
+        "+ LLAMA_VOCABULARY: SpringerForCausalLM",
         "+ CLASSES: HopperForCausalLM = leaper",
         "+ pre-tokenizer hashes: aa11 = leap",
         "+ pre-tokenizer names: leap",

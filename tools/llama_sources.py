@@ -139,6 +139,27 @@ def classes(modules: Mapping[str, str], constants: str) -> dict[str, str]:
     return found
 
 
+def vocabulary_classes(modules: Mapping[str, str], owner: str) -> list[str]:
+    """Hugging Face classes whose vocabulary is written by ``set_vocab`` of the converter's class ``owner``."""
+    nodes = {
+        node.name: node
+        for module in modules.values()
+        for node in ast.walk(ast.parse(module))
+        if isinstance(node, ast.ClassDef)
+    }
+
+    def writer(name: str, seen: frozenset[str] = frozenset()) -> str | None:
+        node = nodes.get(name)
+        if node is None or name in seen:
+            return None
+        if any(isinstance(part, ast.FunctionDef) and part.name == "set_vocab" for part in node.body):
+            return name
+        bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
+        return next((found for base in bases if (found := writer(base, seen | {name}))), None)
+
+    return sorted({text for name, node in nodes.items() if writer(name) == owner for text in _registered(node)})
+
+
 def _model_arch(statement: ast.stmt) -> str | None:
     """X of ``model_arch = gguf.MODEL_ARCH.X``."""
     if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Attribute):

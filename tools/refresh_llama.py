@@ -44,6 +44,7 @@ MEANING = {
     "LAST_HIDDEN": "of those, the ones whose t_h_nextn is what leaves the last layer, before the final norm",
     "FILE_TYPES": "general.file_type (include/llama.h)",
     "CLASSES": "Hugging Face class -> architecture (conversion)",
+    "LLAMA_VOCABULARY": "classes whose vocabulary the converter's LlamaModel writes (conversion)",
 }
 
 Facts = dict[str, Any]
@@ -72,6 +73,7 @@ def tree_facts(tree: Path) -> tuple[Facts, Facts]:
         "LAST_HIDDEN": sorted(name for name, body in tapped.items() if sources.hands_out_the_last(body)),
         "FILE_TYPES": dict(sorted(sources.file_types(text("include/llama.h")).items())),
         "CLASSES": {name: of for name, of in classes.items() if name not in known()},
+        "LLAMA_VOCABULARY": [n for n in sources.vocabulary_classes(modules, "LlamaModel") if n not in known()],
         "pre-tokenizer probe": probe,
         "pre-tokenizer hashes": hashes,
         "pre-tokenizer names": sorted(name for name in sources.pre_types(vocab) if name != "default"),

@@ -152,8 +152,12 @@ def _head_dim(config: Config, weights: Sequence[Weight], heads: int, notes: list
 
 def early_keys(config: Config, rope: Sequence[KV], sizes: Sizes, arch: str = ARCH) -> list[KV]:
     """The keys before general.file_type; ``rope`` are those of the rotary embedding."""
-    causal = [boolean(f"{arch}.attention.causal", False)] if config.boolean("is_causal") is False else []
-    return [*size_keys(sizes, arch), *causal, *rope, *norm_keys(sizes, arch)]
+    return [*size_keys(sizes, arch), *early_causal(config, arch), *rope, *norm_keys(sizes, arch)]
+
+
+def early_causal(config: Config, arch: str) -> list[KV]:
+    """What every family's converter writes of ``is_causal: false``."""
+    return [boolean(f"{arch}.attention.causal", False)] if config.boolean("is_causal") is False else []
 
 
 def size_keys(sizes: Sizes, arch: str = ARCH) -> list[KV]:

@@ -110,11 +110,7 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> De
     return Description(
         family="EAGLE-3",
         architecture=ARCH,
-        keys=(
-            *backbone.size_keys(sizes, ARCH),
-            *rotary.rope_keys(rope, ARCH, plain=overrides.plain),
-            *backbone.norm_keys(sizes, ARCH),
-        ),
+        keys=(*backbone.early_keys(config, rotary.rope_keys(rope, ARCH, plain=overrides.plain), sizes, ARCH),),
         late_keys=(u32(f"{ARCH}.vocab_size", sizes.vocab), u32(f"{ARCH}.rope.dimension_count", count)),
         tensors=tuple(plans),
         vocab_size=sizes.vocab,

@@ -14,6 +14,7 @@ from dflash_convert.container.types import KV, ValueType, array, f32, u32
 from dflash_convert.drafter import Description, Overrides, Taps, TensorPlan
 from dflash_convert.errors import CheckpointError, ConfigError, FamilyError
 from dflash_convert.families import fields, gemma4, promises, quantized, rotary
+from dflash_convert.families.backbone import early_causal
 from dflash_convert.families.common import Needs, plan_tensors, rules, settle
 from dflash_convert.hparams import Config
 from dflash_convert.llama import GEMMA4_ASSISTANT
@@ -196,6 +197,7 @@ def _early(config: Config, shape: Shape, theta: float | None) -> list[KV]:
         wide,
         u32(f"{ARCH}.attention.head_count", shape.heads),
         _kv_heads(config, shape),
+        *early_causal(config, ARCH),
         f32(f"{ARCH}.rope.freq_base", full.need(full.number("rope_theta") if theta is None else theta, "rope_theta")),
         f32(f"{ARCH}.rope.freq_base_swa", sliding.need(sliding.number("rope_theta"), "rope_theta")),
         f32(f"{ARCH}.attention.layer_norm_rms_epsilon", eps),

@@ -40,6 +40,7 @@ RULES = {
         },
     ),
 }
+LENGTHS = ("attention.key_length", "attention.value_length")
 REQUIRED = (
     *(name for name in backbone.REQUIRED if name != backbone.VALUES),
     "blk.{}.post_attention_norm.weight",
@@ -77,13 +78,14 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> De
     # the top-level window is Gemma's own and means nothing here unless the drafter asks for it
     sliding = [True] * sizes.layers if config.boolean("dflash_config.use_swa") is True else []
     late += backbone.window_keys(config, sliding, block, notes) + backbone.causal_keys(config, sliding, notes)
-    late += _overwritten(rope, sizes, target_config, overrides)
+    early, moved = _early(Config(checkpoint.config), backbone.early_keys(config, rotary.rope_keys(rope), sizes))
+    late += [*moved, *_overwritten(rope, sizes, target_config, overrides)]
     late += [f32(f"{ARCH}.attention.scale", 1.0), string(f"{ARCH}.hidden_activation", GELU)]
     late += dspark.keys(anchor, plans) if spark else []
     return Description(
         family="DSpark" if spark else "DFlash",
         architecture=ARCH,
-        keys=tuple(backbone.early_keys(config, rotary.rope_keys(rope), sizes)),
+        keys=tuple(early),
         late_keys=tuple(late),
         tensors=tuple(plans),
         vocab_size=sizes.vocab,
@@ -112,6 +114,13 @@ def _scale_keys(config: Config, target: Config, sizes: Sizes, rope: Rope, block:
     if multiplier is not None:
         keys.append(f32(f"{ARCH}.logit_scale", multiplier))
     return [*keys, _embedding_scale(sizes)] if _gemma(target) else keys
+
+
+def _early(stated: Config, keys: Sequence[KV]) -> tuple[list[KV], list[KV]]:
+    """(early keys, those that the reference writes only with the global sizes: what has no field of its own)."""
+    own = {"attention.head_count_kv": "num_key_value_heads"} | dict.fromkeys(LENGTHS, "head_dim")
+    late = {f"{ARCH}.{key}" for key, field in own.items() if stated.integer(field) is None}
+    return [kv for kv in keys if kv.name not in late], [kv for kv in keys if kv.name in late]
 
 
 def _overwritten(rope: Rope, sizes: Sizes, target: Config, overrides: Overrides) -> list[KV]:

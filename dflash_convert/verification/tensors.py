@@ -20,7 +20,7 @@ from dflash_convert.container.types import BLOCK, TensorType
 from dflash_convert.drafter import Description, Overrides, TensorPlan
 from dflash_convert.encode.jobs import Place, make_jobs
 from dflash_convert.encode.pool import pool_size
-from dflash_convert.errors import VerificationError
+from dflash_convert.errors import InputError, VerificationError
 from dflash_convert.families.detect import describe
 from dflash_convert.head.expected import has_head, with_head
 from dflash_convert.notes import Note
@@ -193,7 +193,10 @@ def _described(
     description = describe(checkpoint, target, dataclasses.replace(overrides, plain=plain))
     notes = overruled(gguf, overrides)
     if plain:
-        notes += lost(description, describe(checkpoint, target, dataclasses.replace(overrides, plain=False)))
+        try:
+            notes += lost(description, describe(checkpoint, target, dataclasses.replace(overrides, plain=False)))
+        except InputError as reason:  # the reference writes what llama.cpp does not run
+            notes.append(Note("warning", f"without --plain this checkpoint is refused: {reason}"))
     return description, notes
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_convert.container.types import KV, ValueType, array, boolean, string
+from dflash_convert.llama_tables import LLAMA_VOCABULARY
 from dflash_convert.notes import Note
 from dflash_convert.vocab.files import TokenizerFiles
 from dflash_convert.vocab.pre import Pre
@@ -19,18 +20,23 @@ from dflash_convert.vocab.tokens import TokenTable
 from dflash_convert.vocab.types import Vocabulary
 
 SPACE_PREFIX = "tokenizer.ggml.add_space_prefix"
-# targets that the reference sends through its Llama route (registered names in conversion/llama.py)
-LLAMA_ROUTE = [
-    "LLaMAForCausalLM",
-    "LlamaForCausalLM",
-    "MistralForCausalLM",
-    "MixtralForCausalLM",
-    "VLlama3ForCausalLM",
-    "LlavaForConditionalGeneration",
-    "VoxtralForConditionalGeneration",
-    "IQuestCoderForCausalLM",
-    "LlamaModel",
-]
+# classes whose own set_vocab writes it behind everything else, of a SentencePiece model: always false, or as
+# tokenizer_config.json has it (conversion/gemma.py, ernie.py, pangu.py, internlm.py)
+GEMMA = (
+    "GemmaForCausalLM",
+    "Gemma2ForCausalLM",
+    "Gemma3ForCausalLM",
+    "Gemma3ForConditionalGeneration",
+    "Gemma3TextModel",
+)
+AS_STATED = (
+    "Ernie4_5_ForCausalLM",
+    "Ernie4_5ForCausalLM",
+    "Ernie4_5_MoeForCausalLM",
+    "PaddleOCRVLForConditionalGeneration",
+    "PanguEmbeddedForCausalLM",
+    "InternLM3ForCausalLM",
+)
 # pre-tokenizers whose vocabularies get a bos from llama.cpp when the file says nothing about it
 BOS_BY_DEFAULT = frozenset(
     [
@@ -89,9 +95,18 @@ def specials_of(
 def leading_entries(request: Request) -> list[KV]:
     """add_space_prefix as the reference's Llama route writes it, before everything else."""
     prefix = request.config.get("add_prefix_space")
-    if isinstance(prefix, bool) and (request.eagle3 or request.architecture in LLAMA_ROUTE):
+    if isinstance(prefix, bool) and (request.eagle3 or request.architecture in LLAMA_VOCABULARY):
         return [boolean(SPACE_PREFIX, prefix)]
     return []
+
+
+def trailing_entries(request: Request, dummy_prefix: bool) -> list[KV]:
+    """add_space_prefix of a SentencePiece model; ``dummy_prefix`` is the model's own word."""
+    stated = request.config.get("add_prefix_space")
+    if request.plain and request.architecture in AS_STATED and isinstance(stated, bool):
+        return [boolean(SPACE_PREFIX, stated)]
+    never = request.architecture in GEMMA if request.plain else not dummy_prefix
+    return [boolean(SPACE_PREFIX, False)] if never else []
 
 
 def vocabulary(

@@ -47,8 +47,11 @@ class Added:
     normalized: bool
 
 
-def added_tokens(document: Mapping[str, Any], config: Mapping[str, Any], where: str) -> tuple[list[Added], list[Note]]:
-    """Added tokens of tokenizer.json, then those that only tokenizer_config.json has."""
+def added_tokens(
+    document: Mapping[str, Any], config: Mapping[str, Any], where: str, listed: Mapping[str, Any] | None = None
+) -> tuple[list[Added], list[Note]]:
+    """Added tokens of tokenizer.json, then those that only tokenizer_config.json has, or added_tokens.json
+    (``listed``: text -> id), which older transformers write."""
     found: dict[str, Added] = {}
     for entry in document.get("added_tokens") or []:
         token = _added(entry, entry.get("id") if isinstance(entry, Mapping) else None, where)
@@ -66,6 +69,9 @@ def added_tokens(document: Mapping[str, Any], config: Mapping[str, Any], where: 
                 f"tokenizer_config.json gives {token.text!r} the id {token.id}, {where} {known.id}; the latter is used"
             )
             notes.append(Note("warning", text))
+    for text, number in (listed or {}).items():
+        if text not in found and text not in document["model"]["vocab"]:
+            found[text] = _added({"content": text}, number, "added_tokens.json")
     return list(found.values()), notes
 
 
@@ -76,10 +82,16 @@ def _added(entry: object, tid: object, where: str) -> Added:
     return Added(text, int(tid), bool(entry.get("special")), bool(entry.get("normalized", not entry.get("special"))))  # type: ignore[call-overload]
 
 
-def byte_level_tokens(document: Mapping[str, Any], config: Mapping[str, Any], size: int, where: str) -> TokenTable:
+def byte_level_tokens(
+    document: Mapping[str, Any],
+    config: Mapping[str, Any],
+    size: int,
+    where: str,
+    listed: Mapping[str, Any] | None = None,
+) -> TokenTable:
     """Every id from 0 to ``size``: the vocabulary, the added tokens, and placeholders for the rest."""
     vocab = check_vocab(document["model"].get("vocab"), where)
-    added, notes = added_tokens(document, config, where)
+    added, notes = added_tokens(document, config, where, listed)
     highest = max(max(vocab.values()), max((token.id for token in added), default=0))
     check_size(highest, size, where)
     table = placeholders(size)

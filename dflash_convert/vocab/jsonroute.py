@@ -42,15 +42,16 @@ def load_byte_level(request: Request, document: Mapping[str, Any], where: str, *
     """llama.cpp's ``gpt2`` model; ``from_json`` False when ``document`` was made from vocab.json and merges.txt."""
     size = padded_size(request)
     pre = given_pre(request.pre) if request.pre else identify_pre(document, where)
-    table = byte_level_tokens(document, request.config, size, where)
+    listed = request.files.optional_json("added_tokens.json") if from_json else {}
+    table = byte_level_tokens(document, request.config, size, where, listed)
     merges = merge_lines(document["model"].get("merges"), where)
     if not merges:
         raise TokenizerError(f"{where}: model.merges is empty; a byte-level BPE tokenizer needs merges")
-    tokens, _ = added_tokens(document, request.config, where)
-    listed = (
+    tokens, _ = added_tokens(document, request.config, where, listed)
+    named = (
         {entry["content"]: entry["id"] for entry in reversed(document.get("added_tokens") or [])} if from_json else {}
     )
-    specials = specials_of(request, size, listed, document if from_json else None)
+    specials = specials_of(request, size, named, document if from_json else None)
     ids = {**document["model"]["vocab"], **{token.text: token.id for token in tokens}}
     after = adjust_specials(request, pre, ids, specials)
     adjust_types(pre, table)

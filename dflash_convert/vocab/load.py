@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dflash_convert.container.types import KV, boolean
 from dflash_convert.errors import TokenizerError, UsageError
 from dflash_convert.notes import Note
 from dflash_convert.vocab import hfbpe, jsonroute, spm
 from dflash_convert.vocab.adjust import resolve_leftovers
-from dflash_convert.vocab.assemble import SPACE_PREFIX, Request, specials_of, vocabulary
+from dflash_convert.vocab.assemble import Request, specials_of, trailing_entries, vocabulary
 from dflash_convert.vocab.cache import remembered
 from dflash_convert.vocab.files import EXPECTED, TokenizerFiles, collector_paused, content
 from dflash_convert.vocab.pre import Pre
@@ -129,9 +128,7 @@ def _from_model(request: Request, path: Path, document: dict[str, Any] | None = 
     table = spm.sentencepiece_tokens(pieces, request.files, request.config, request.size)
     listed = {e["content"]: e["id"] for e in reversed((document or {}).get("added_tokens") or [])}
     specials = specials_of(request, request.size, listed, document, strict=not request.plain)
-    after: list[KV] = []
-    if not pieces.space_prefix and (not request.plain or request.architecture.startswith("Gemma")):
-        after.append(boolean(SPACE_PREFIX, False))
+    after = trailing_entries(request, pieces.space_prefix)
     if not request.plain:
         resolve_leftovers(request, {text: i for i, text in enumerate(table.texts)}, table.texts, specials)
         specials.fill(pieces.special, request.size, path.name)

@@ -25,9 +25,13 @@ def find_template(files: TokenizerFiles, config: dict[str, Any], *, plain: bool)
     inline = _template(config, "tokenizer_config.json", plain)
     if inline is not None:
         found.insert(0 if plain else len(found), ("tokenizer_config.json", inline))
+    if not plain:
+        found = [(source, template) for source, template in found if template]
     if not found or (plain and not config):
         return None, notes
     source, template = found[0]
+    if not template:
+        return None, notes  # an empty one is no template, and the reference looks no further
     notes.append(Note("info", f"chat template from {source}"))
     for other, text in found[1:]:
         if text != template:

@@ -14,12 +14,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dflash_convert import conversion as convert
+from dflash_convert.checkpoint import SourceTensor
 from dflash_convert.cli import cli
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.conversion import Options, Source
+from dflash_convert.drafter import TensorPlan
 from dflash_convert.encode.pool import Pool
 from dflash_convert.errors import CheckpointError, ConfigError, OutputError, PairingError, UsageError
-from dflash_convert.plan import TypeOptions
+from dflash_convert.plan import TypeOptions, resolve_outtype
 from dflash_convert.target import Target
 
 
@@ -125,6 +127,15 @@ def test_auto_is_the_checkpoints_own_dtype(
 ) -> None:
     source = copy_drafter(pair, tmp_path / "drafter", dtype)
     assert convert.prepare(source, pair[1], Options()).files[0].outtype == outtype
+
+
+@pytest.mark.parametrize(("dtypes", "outtype"), [("F32 BF16 F16", "BF16"), ("F32 F16 BF16", "F16"), ("F64 F32", "F32")])
+def test_auto_is_the_first_matrix_in_half_precision(dtypes: str, outtype: str) -> None:
+    """One float32 matrix does not double the file."""
+    sources = [SourceTensor(f"t{i}", Path(), dtype, (2, 32), 0, 1) for i, dtype in enumerate(dtypes.split())]
+    vector = SourceTensor("norm", Path(), "F16", (32,), 0, 1)
+    plans = [TensorPlan(each.name, each.shape, (each,)) for each in (vector, *sources)]
+    assert resolve_outtype("auto", plans) == outtype
 
 
 def test_a_nan_is_refused_with_tensor_and_row(pair: tuple[Source, Source], tmp_path: Path) -> None:

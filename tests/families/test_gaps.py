@@ -68,6 +68,9 @@ def test_g02_untied_embeddings_and_head_are_both_kept(read: Read) -> None:
     found = read("dspark_deepspec")
     assert shape(found, "token_embd.weight") == (mk.VOCAB, mk.HIDDEN)
     assert shape(found, "output.weight") == (mk.VOCAB, mk.HIDDEN)
+    alone = mk.dspark_deepspec()
+    del alone.tensors["embed_tokens.weight"]
+    assert shape(read(alone), "output.weight") == (mk.VOCAB, mk.HIDDEN)
 
 
 def test_g03_speculators_dflash(read: Read, key: Key) -> None:
@@ -596,11 +599,19 @@ def test_g46_the_base_of_sliding_layers_is_said_to_be_lost(read: Read, key: Key)
     assert "main base" in texts(found, "warning")
 
 
+def test_g47_an_eagle_3_head_for_gemma_4_has_its_merges(read: Read, fixtures: Path) -> None:
+    assert read("eagle3").eagle3_vocab
+    for plain in (True, False):
+        gemma = load_vocabulary(fixtures / "tokenizers" / "gemma", vocab_size=mk.VOCAB, plain=plain, eagle3=True)
+        assert gemma.model == "gemma4"
+        assert any(kv.name == "tokenizer.ggml.merges" for kv in gemma.entries)
+
+
 def test_every_gap_has_a_test_and_a_line_in_the_documentation() -> None:
     own = Path(__file__).read_text()
     table = (Path(__file__).resolve().parents[2] / "docs" / "gaps.md").read_text()
     listed = re.findall(r"^\| G(\d+) \|.*\| `(g\d\d_\w+)` \|$", table, re.MULTILINE)
-    assert [int(number) for number, _ in listed] == list(range(1, 47))
+    assert [int(number) for number, _ in listed] == list(range(1, 48))
     assert [test for _, test in listed if f"def test_{test}(" not in own] == []
 
 

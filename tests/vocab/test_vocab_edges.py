@@ -60,6 +60,50 @@ def test_added_tokens_decoder_only(base: Path, tmp_path: Path) -> None:
     assert got["token_type"][324:327] == [4, 3, 5]
 
 
+@pytest.mark.parametrize("plain", [True, False])
+def test_tokens_that_only_added_tokens_json_names(base: Path, tmp_path: Path, plain: bool) -> None:
+    folder = variant(base, tmp_path)
+    listed = {"<late>": 324, "<|later|>": 325, document(base)["added_tokens"][0]["content"]: 0}
+    (folder / "added_tokens.json").write_text(json.dumps(listed), encoding="utf-8")
+    got = values(load_vocabulary(folder, vocab_size=SIZE, plain=plain))
+    assert got["tokens"][324:327] == ["<late>", "<|later|>", "[PAD326]"]
+    assert got["token_type"][324:327] == [4, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "stated", "expected"),
+    [
+        ("ApertusForCausalLM", True, True),  # inherits the Llama route
+        ("GraniteForCausalLM", False, False),
+        ("Qwen2ForCausalLM", True, None),
+        ("Gemma2ForCausalLM", True, False),
+        ("Gemma3ForConditionalGeneration", None, False),
+        ("InternLM3ForCausalLM", True, True),
+        ("Ernie4_5ForCausalLM", None, None),
+    ],
+)
+def test_the_space_prefix_of_a_sentencepiece_model(
+    spm: Path, tmp_path: Path, architecture: str, stated: bool | None, expected: bool | None
+) -> None:
+    folder = variant(
+        spm, tmp_path, config={"architectures": [architecture]}, tokenizer_config={"add_prefix_space": stated}
+    )
+    vocabulary = load_vocabulary(folder, vocab_size=SIZE, plain=True)
+    found = {kv.name: kv.value for kv in vocabulary.entries}.get("tokenizer.ggml.add_space_prefix")
+    assert found is expected
+
+
+def test_an_empty_template_is_none(base: Path, tmp_path: Path) -> None:
+    folder = variant(base, tmp_path, tokenizer_config={"chat_template": ""})
+    for plain in (True, False):
+        assert load_vocabulary(folder, vocab_size=SIZE, plain=plain).template_sha256 is None
+    (folder / "chat_template.jinja").write_text("{{ x }}", encoding="utf-8")
+    assert (
+        load_vocabulary(folder, vocab_size=SIZE, plain=True).template_sha256 is None
+    )  # the reference looks no further
+    assert load_vocabulary(folder, vocab_size=SIZE).template_sha256 is not None
+
+
 def test_special_true_is_control_inside_the_vocabulary(base: Path, tmp_path: Path) -> None:
     got = values(load(base, tmp_path, tokenizer=with_added(base, entry(4, "Ą", special=True, normalized=True))))
     assert (got["tokens"][4], got["token_type"][3:6]) == ("Ą", [1, 3, 1])

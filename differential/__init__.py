@@ -1,0 +1,1 @@
+"""Differential runs against llama.cpp's converter, and properties that hold without it."""
