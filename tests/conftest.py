@@ -55,6 +55,19 @@ def fixtures() -> Path:
     return FIXTURES
 
 
+@pytest.fixture(scope="session")
+def tiny_drafter(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trained drafter of fixtures/tiny-js as Q8_0."""
+    from dflash_convert import conversion as convert
+    from dflash_convert.target import Target
+
+    pair = fixtures / "tiny-js"
+    made = convert.prepare(convert.Source(pair / "drafter"), Target.read(pair / "target"), convert.Options(("q8_0",)))
+    place = tmp_path_factory.mktemp("tiny-js") / "dflash-tiny-js-Q8_0.gguf"
+    convert.write(made, [place], threads=1)
+    return place
+
+
 @pytest.fixture
 def fake_server(tmp_path: Path) -> Callable[[str], Path]:
     """fake_server('oom') -> an executable that behaves like a llama-server in that mode."""

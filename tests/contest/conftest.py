@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dflash_convert import conversion as convert
 from dflash_convert.cli import main
-from dflash_convert.target import Target
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "fixtures" / "tiny-js" / "target-bf16.gguf"
@@ -30,13 +28,8 @@ class Ran(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def drafter(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The trained drafter of fixtures/tiny-js as Q8_0."""
-    pair = fixtures / "tiny-js"
-    made = convert.prepare(convert.Source(pair / "drafter"), Target.read(pair / "target"), convert.Options(("q8_0",)))
-    place = tmp_path_factory.mktemp("contest") / "dflash-tiny-js-Q8_0.gguf"
-    convert.write(made, [place], threads=1)
-    return place
+def drafter(tiny_drafter: Path) -> Path:
+    return tiny_drafter
 
 
 @pytest.fixture

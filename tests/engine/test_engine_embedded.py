@@ -113,3 +113,21 @@ def test_killed_from_outside(target: Path) -> None:
         with pytest.raises(EngineRunError, match="killed from outside") as caught:
             session.complete(Request("let x", 8))
     assert caught.value.kind == failures.OUT_OF_MEMORY
+
+
+def test_it_takes_the_settings_that_it_says_it_has(target: Path, tiny_drafter: Path) -> None:
+    """Forced acceptance tells that they arrive: three tokens a step, whatever the drafter says."""
+    (info,) = find.find_engines(None, {"PATH": ""})
+    assert {"spec-draft-type-k", "spec-draft-backend-sampling", "backend-sampling", "threads"} <= set(info.options)
+    every = (
+        *(("spec-draft-type-k", "q8_0"), ("spec-draft-type-v", "q8_0"), ("spec-draft-ngl", "0")),
+        *(("spec-draft-backend-sampling", "false"), ("backend-sampling", "true"), ("threads", "1")),
+        ("spec-synth-len", "3"),
+    )
+    launch = Launch(target, tiny_drafter, "draft-dflash", n_max=7, settings=every)
+    with start(info, launch) as session:
+        forced = session.complete(Request("function", 512, ignore_eos=True))
+        log = session.log()
+    assert 2.5 < forced.mean_length < 3.5
+    assert "synthetic acceptance: n_max = 7, mean length = 3.0" in log
+    assert "K (q8_0)" in log
