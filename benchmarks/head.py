@@ -18,7 +18,6 @@ from pathlib import Path
 import make_checkpoint
 import make_pair
 import numpy as np
-from dflash_convert.quantize import write_file
 from speed import TOKENIZERS, say, shown
 
 from dflash_convert.container.reader import open_gguf
@@ -27,6 +26,7 @@ from dflash_convert.engine.trace import Launch, Request
 from dflash_convert.head.base import Base
 from dflash_convert.head.build import Head, plan_head
 from dflash_convert.head.matrix import target_matrices
+from dflash_convert.quantization import write_file
 
 N_MAX, LAYERS = 7, 4
 HEADS = {"64k rows, copied": (64 << 10, None), "32k rows, q4_0": (32 << 10, "Q4_0")}

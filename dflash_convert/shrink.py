@@ -131,7 +131,8 @@ def choose(
 ) -> Choice:
     """The best ``keep`` tokens, ascending; ``only_ranked`` leaves out what would be kept whatever the ranking says.
 
-    ValidationError when they cover less than ``cover`` of what was held out, with the number of rows that would do.
+    ValidationError when they cover less than ``cover`` of what was held out, with the number of rows that would do;
+    UsageError where nothing was held out and rows are left that the ranking does not name.
     """
     vocabulary = read_vocabulary(drafter)
     own = current_map(drafter)
@@ -159,6 +160,11 @@ def choose(
     ids.sort()
     notes = []
     unseen = int((ranked.counts[ids] == 0).sum()) - int((ranked.counts[kept] == 0).sum())
+    if unseen > 0 and found is None:
+        raise UsageError(
+            f"{ranked.source} names too few tokens: {unseen} of --keep {keep} rows would be the first not ranked",
+            tip=f"--keep {keep - unseen} keeps those that it names; text or a run also shows what rows cover",
+        )
     if unseen > 0:
         notes.append(Note("warning", f"the ranking names too few tokens: {unseen} rows are filled up by token id"))
     if found is None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -68,3 +71,16 @@ def test_an_import_waits_in_a_function_for_a_reason() -> None:
             if not said and not libraries(name) - libraries(module):
                 idle.append(f"{path.relative_to(ROOT)}:{line} {name}")
     assert not idle, idle
+
+
+def test_benchmarks_name_what_there_is() -> None:
+    """mypy does not read them, and nobody runs them every day."""
+    lost = []
+    for path in sorted((ROOT / "benchmarks").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("dflash_convert", "quant")):
+                module = importlib.import_module(str(node.module))
+                for name in (alias.name for alias in node.names):
+                    if not hasattr(module, name) and importlib.util.find_spec(f"{node.module}.{name}") is None:
+                        lost.append(f"{path.name}: {name}")
+    assert not lost

@@ -12,7 +12,7 @@ from dflash_convert.container.reader import Gguf
 from dflash_convert.errors import ConfigError, UsageError, ValidationError
 from dflash_convert.head import ranking
 from dflash_convert.head.base import Base
-from dflash_convert.head.vocabulary import always_kept, read_vocabulary
+from dflash_convert.head.vocabulary import Vocabulary, always_kept, read_vocabulary
 from dflash_convert.shrink import choose, tokenizer
 
 
@@ -70,8 +70,28 @@ def test_fewer_rows_than_must_be_kept_are_refused(drafter: Gguf) -> None:
         choose(Base.of(drafter), made([("a", [1])]), 8, None)
 
 
+def test_rows_that_nobody_ranked_need_a_held_out_part(drafter: Gguf, tmp_path: Path) -> None:
+    """Else the head would be the first tokens by their numbers, which cover little, and nobody would know."""
+    path = tmp_path / "ids.txt"
+    path.write_text("500\n400\n300\n")
+    ranked = ranking.from_file(path, 512)
+    assert choose(Base.of(drafter), ranked, 3, None, only_ranked=True).ids.tolist() == [300, 400, 500]
+    with pytest.raises(UsageError, match="7 of --keep 10 rows would be the first not ranked") as caught:
+        choose(Base.of(drafter), ranked, 10, None, only_ranked=True)
+    assert "--keep 3" in str(caught.value.tip)
+
+
+def test_tokens_of_the_template_bytes_and_scripts_are_kept() -> None:
+    names = ("<s>", "<|user|>", "<|tool|>", "<0x0A>", "<unused7>", "▁the", "a", "Ж", "é", "the", "\u4e2d")
+    kinds = (3, 4, 4, 6, 3, 1, 1, 1, 1, 1, 1)
+    texts = (*names[:5], " the", *names[6:])
+    vocabulary = Vocabulary(names, texts, kinds, frozenset((9,)), "{{ '<|user|>' + content }}")
+    kept = {names[i] for i in always_kept(vocabulary, [5])}
+    assert kept == {"<s>", "<|user|>", "<|tool|>", "<0x0A>", "a", "é", "Ж", "\u4e2d", "the"}
+
+
 def test_filling_up_is_said(drafter: Gguf) -> None:
-    choice = choose(Base.of(drafter), made([("a", [1, 2, 3])]), 10, None, only_ranked=True)
+    choice = choose(Base.of(drafter), made([("a", [1, 2, 3])] * 4), 10, None, only_ranked=True)
     assert any("filled up by token id" in note.text for note in choice.notes)
     assert choice.ids.tolist() == sorted(choice.ids.tolist())
 

@@ -126,3 +126,44 @@ def test_a_target_of_another_shape(drafter: Gguf, change: str, text: str, run: R
         code, _, err = run(*call, "--full")
         assert (code, text in err) == (4, True), err
         assert not out.exists()
+
+
+# --- drafters whose graph reads no map -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("gemma4_assistant", "architecture 'gemma4-assistant' has no reduced head in llama.cpp"),
+        ("deepseek_v4_dspark", "is a DeepSeek-V4 DSpark drafter: llama.cpp's graph for it reads no d2t"),
+    ],
+)
+def test_graphs_without_a_map(name: str, text: str, case: Make, run: Run, tmp_path: Path) -> None:
+    drafter, target, gguf = case(name)
+    plain, out = tmp_path / "plain.gguf", tmp_path / "out.gguf"
+    call = ("convert", drafter, "--target-model-dir", target, "--force-pair", "-o")
+    code, _, err = run(*call, plain)
+    assert code == 0, err
+    for again in ((*call, out, "--target-gguf", gguf), ("head", plain, gguf, out)):
+        code, _, err = run(*again, "--full")
+        assert (code, text in err) == (3, True), err
+        assert not out.exists()
+
+
+def test_markov_rows_that_are_not_the_heads(case: Make, run: Run, tmp_path: Path) -> None:
+    drafter, target, gguf = case("dspark_deepspec")
+    whole, half = tmp_path / "dspark-whole.gguf", tmp_path / "dspark-half.gguf"
+    ranking = tmp_path / "ranking.txt"
+    ranking.write_text("".join(f"{i}\n" for i in range(300)))
+    call = ("convert", drafter, "--target-model-dir", target, "--force-pair", "-o")
+    assert run(*call, whole)[0] == 0
+    code, _, err = run("head", whole, gguf, half, "--keep", 300, "--ranking", ranking, "--only-ranked")
+    assert code == 0, err
+    uncut = open_gguf(whole)
+    info = uncut.tensors["markov_w2.weight"]
+    tensor = (info.shape, info.type, uncut.data(info.name).tobytes())
+    wrong = rewritten(open_gguf(half), tmp_path / "dspark-wrong.gguf", tensors={"markov_w2.weight": tensor})
+    shapes = "tensor-shapes"
+    assert shapes not in run("check", half, gguf)[1]
+    code, out, _ = run("check", wrong, gguf)
+    assert (code, shapes in out, "markov_w2.weight [512" in out) == (4, True, True), out
