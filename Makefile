@@ -29,6 +29,7 @@ help:
 .PHONY: help demo test test-fast lint format faults limits fuzz audit hardware release clean docs man image image-cuda differential
 
 $(BIN)/dflash-convert: pyproject.toml
+	@echo "setting up $(VENV): a minute or two the first time"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(CI),-c constraints.txt) -e '.[dev]'
 	# without its own bounds: it wants an older numpy than it needs for the tokenizers

@@ -209,6 +209,7 @@ def _package_call(pair: Pair, files: list[Path], reports: list[Path], out: Path)
     options: Mapping[str, Any] = {
         "--target-gguf": pair.package_target or pair.target_gguf,
         "--license": pair.license,
+        "--repo": pair.repo,
         "--drafter-repo": pair.drafter_repo,
         "--target-repo": pair.target_repo,
         "--target-name": pair.target_name,

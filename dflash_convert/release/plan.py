@@ -12,9 +12,10 @@
     target_gguf = "fixtures/tiny-js/target-bf16.gguf"   # then the pair is validated
 
 Other keys of a pair, each allowed at the top for all pairs: ``target_name``, ``model_name``, ``pre``, ``license``,
-``drafter_repo``, ``target_repo``, ``n_max``, ``prompts``, ``min_acceptance``, ``min_mean_length``, ``llama_server``,
-``fidelity`` (true: verify compares by the numpy forward too, and drafts where ``target_gguf`` is a small Qwen3-type
-model) and ``package_target`` (the target GGUF that the card names, when it is not ``target_gguf``).
+``repo`` (where it will be published), ``drafter_repo``, ``target_repo``, ``n_max``, ``prompts``, ``min_acceptance``,
+``min_mean_length``, ``llama_server``, ``fidelity`` (true: verify compares by the numpy forward too, and drafts where
+``target_gguf`` is a small Qwen3-type model) and ``package_target`` (the target GGUF that the card names, when it is not
+``target_gguf``).
 
 ``convert`` and ``validate`` hold any other option of these commands, as a table by the options' names::
 
@@ -36,7 +37,7 @@ from dflash_convert.release.manifest import plain_name as is_plain
 from dflash_convert.target import plain_name
 
 MAX_FILE = 1 << 20  # bytes of a release.toml
-TEXTS = ("target_name", "model_name", "pre", "license", "drafter_repo", "target_repo", "package_target")
+TEXTS = ("target_name", "model_name", "pre", "license", "drafter_repo", "target_repo", "package_target", "repo")
 PLACES = ("target_gguf", "prompts", "llama_server")
 RANGES = {"min_acceptance": (0.0, 1.0), "min_mean_length": (1.0, 1e9)}
 COMMON = (*TEXTS, *PLACES, *RANGES, "n_max", "types", "convert", "validate", "fidelity")
@@ -58,6 +59,7 @@ class Pair:
     drafter_repo: str | None = None
     target_repo: str | None = None
     package_target: str | None = None
+    repo: str | None = None
     target_gguf: str | None = None
     prompts: str | None = None
     llama_server: str | None = None

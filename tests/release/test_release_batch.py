@@ -20,7 +20,7 @@ from release_tools import ROOT, Done, repeatable, tree
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.errors import ConfigError, InputError, UsageError
 from dflash_convert.output import write_text
-from dflash_convert.release.batch import Summary, parse_outcome
+from dflash_convert.release.batch import Summary, _package_call, parse_outcome
 from dflash_convert.release.job import Outcome, job_key, last_error, read_record
 from dflash_convert.release.manifest import read_manifest, verify_manifest
 from dflash_convert.release.plan import read_release
@@ -110,6 +110,13 @@ def test_jobs_in_file_order(tmp_path: Path) -> None:
     assert plan.job("2").name == plan.job("TWO/bf16").name == "two/BF16"
     with pytest.raises(UsageError, match="has no job 3"):
         plan.job("3")
+
+
+def test_the_package_is_told_what_the_pair_says(release: Any) -> None:
+    (pair,) = read_release(release(["Q8_0"], extra='repo = "me/tiny"\nlicense = "mit"')).pairs
+    call = _package_call(pair, [], [], Path("out"))
+    assert call[call.index("--repo") + 1] == "me/tiny"
+    assert call[call.index("--license") + 1] == "mit"
 
 
 def test_all_entries_are_checked_before_any_work(program: Callable[..., Done], release: Any, tmp_path: Path) -> None:
