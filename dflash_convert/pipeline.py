@@ -15,11 +15,11 @@ from dflash_convert.notes import Note
 from dflash_convert.output import withheld
 from dflash_convert.pairing import Finding, check, errors_of, open_pair, refusal
 from dflash_convert.pairing.finding import findings_json
-from dflash_convert.shrink import Choice, shrink_conversion
 from dflash_convert.target import Target
 
 if TYPE_CHECKING:
     from dflash_convert.head.options import HeadOptions
+    from dflash_convert.shrink import Choice
     from dflash_convert.validation.options import Options as ValidationOptions
     from dflash_convert.validation.result import ValidationResult
     from dflash_convert.verification.tensors import VerifyResult
@@ -138,6 +138,9 @@ def prepare(task: Task) -> Prepared:
     """Decide all of ``task``'s files; PairingError for a pair that ``check`` would refuse."""
     conversion, choice = convert.prepare(task.drafter, task.target, task.options), None
     if task.head is not None:
+        # a head of its own is rare, and its modules take as long to import as a small conversion does to write
+        from dflash_convert.shrink import shrink_conversion
+
         conversion, choice = shrink_conversion(conversion, task.head, task.target, force=task.options.force_pair)
     paths = convert.output_paths(conversion, task.output)
     return Prepared(conversion, tuple(paths), choice)
