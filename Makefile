@@ -37,15 +37,15 @@ $(BIN)/dflash-convert: pyproject.toml
 	touch $@
 
 demo: $(TOOL)
-	mkdir -p $(OUT)/demo
+	mkdir -p "$(OUT)/demo"
 	$(DFLASH) fixtures/tiny-js/drafter --target-model-dir fixtures/tiny-js/target --target-name tiny-js \
-		-t q8_0 -t q4_0 -o $(OUT)/demo --force
+		-t q8_0 -t q4_0 -o "$(OUT)/demo" --force
 	for type in Q8_0 Q4_0; do \
-		$(DFLASH) validate $(OUT)/demo/dflash-tiny-js-$$type.gguf fixtures/tiny-js/target-bf16.gguf \
-			--prompts fixtures/tiny-js/prompts.jsonl --n-max 7 --quick --html $(OUT)/demo/report-$$type.html || exit $$?; \
+		$(DFLASH) validate "$(OUT)/demo/dflash-tiny-js-$$type.gguf" fixtures/tiny-js/target-bf16.gguf \
+			--prompts fixtures/tiny-js/prompts.jsonl --n-max 7 --quick --html "$(OUT)/demo/report-$$type.html" || exit $$?; \
 	done
 	@echo "Both models of this pair are tiny: drafting shows its acceptance here, it does not pay on a CPU."
-	@echo "reports: $(abspath $(OUT))/demo/report-Q8_0.html $(abspath $(OUT))/demo/report-Q4_0.html"
+	@cd "$(OUT)/demo" && echo "reports: $$(pwd)/report-Q8_0.html $$(pwd)/report-Q4_0.html"
 
 # a share of the tests for each core
 PYTEST = $(BIN)/python -m pytest -n $(or $(TEST_JOBS),$(shell nproc 2>/dev/null || echo 2)) --dist worksteal
@@ -68,11 +68,11 @@ format: $(BIN)/dflash-convert
 
 # the index is a page too; --strict makes an error of a link that leads nowhere
 docs: $(BIN)/dflash-convert
-	$(BIN)/python -m mkdocs build --quiet --strict --site-dir $(abspath $(OUT))/site
+	$(BIN)/python -m mkdocs build --quiet --strict --site-dir "$$(mkdir -p "$(OUT)" && cd "$(OUT)" && pwd)/site"
 
 man: $(BIN)/dflash-convert
-	mkdir -p $(OUT)/man
-	$(BIN)/python docs/make_man.py > $(OUT)/man/dflash-convert.1
+	mkdir -p "$(OUT)/man"
+	$(BIN)/python docs/make_man.py > "$(OUT)/man/dflash-convert.1"
 
 CONTAINER ?= docker
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
@@ -95,12 +95,12 @@ limits: $(BIN)/dflash-convert
 
 fuzz: $(BIN)/dflash-convert
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris
-	PYTHONPATH=fixtures $(BIN)/python fuzz/seeds.py $(OUT)/fuzz/seeds
+	PYTHONPATH=fixtures $(BIN)/python fuzz/seeds.py "$(OUT)/fuzz/seeds"
 	for name in gguf safetensors config tokenizer torchfile; do \
-		mkdir -p $(OUT)/fuzz/$$name; \
+		mkdir -p "$(OUT)/fuzz/$$name"; \
 		PYTHONPATH=fixtures $(BIN)/python fuzz/harness.py fuzz_$$name -runs=$(FUZZ_RUNS) -timeout=10 -rss_limit_mb=1000 -max_len=4096 \
-			-len_control=0 -dict=fuzz/json.dict -print_final_stats=1 -artifact_prefix=$(OUT)/fuzz/find-$$name- \
-			$(OUT)/fuzz/$$name fuzz/corpus/$$name $(OUT)/fuzz/seeds/$$name || exit $$?; \
+			-len_control=0 -dict=fuzz/json.dict -print_final_stats=1 -artifact_prefix="$(OUT)/fuzz/find-$$name-" \
+			"$(OUT)/fuzz/$$name" fuzz/corpus/$$name "$(OUT)/fuzz/seeds/$$name" || exit $$?; \
 	done
 
 # PYTHON has torch, transformers and sentencepiece; docs/differences.md lists what differs on purpose
@@ -117,7 +117,7 @@ audit: $(BIN)/dflash-convert
 
 # The trained pair and every family in a llama-server of yours, on its GPU if it has one.
 hardware: $(BIN)/dflash-convert
-	DFLASH_LLAMA_SERVER=$(LLAMA_SERVER) $(BIN)/python -m pytest \
+	DFLASH_LLAMA_SERVER="$(LLAMA_SERVER)" $(BIN)/python -m pytest \
 		tests/validate/test_validate_hardware.py tests/families/test_families_run.py
 
 # A checked package of one pair: converted, checked, verified, validated and packaged by `batch`, which does nothing
@@ -130,7 +130,7 @@ DRAFTER ?= fixtures/tiny-js/drafter
 TARGET ?= fixtures/tiny-js/target
 BUNDLED := $(filter fixtures/tiny-js/target,$(TARGET))
 TARGET_GGUF ?= $(if $(BUNDLED),fixtures/tiny-js/target-bf16.gguf)
-TARGET_NAME ?= $(if $(BUNDLED),tiny-js,$(patsubst %-GGUF,%,$(patsubst %.gguf,%,$(notdir $(firstword $(subst @, ,$(TARGET)))))))
+TARGET_NAME ?= $(if $(BUNDLED),tiny-js,$(shell t='$(TARGET)'; t="$${t%@*}"; t="$${t%/}"; basename "$$t" | sed 's/\.gguf$$//; s/-GGUF$$//; s/ /-/g'))
 TYPES ?= Q8_0 Q4_0
 N_MAX ?=
 MIN_ACCEPTANCE ?=
@@ -139,7 +139,8 @@ JOBS ?= 1
 
 WORK := $(OUT)/release
 PLAN := $(WORK)/$(TARGET_NAME).toml
-place = $(or $(abspath $(wildcard $(1))),$(1))
+# an existing place as an absolute path, with spaces and all; make's own functions would split it
+place = $(shell p='$(1)'; if test -e "$$p"; then case "$$p" in (/*) printf %s "$$p";; (*) printf %s "$(CURDIR)/$$p";; esac; else printf %s "$$p"; fi)
 define RELEASE
 out = "."
 types = [$(foreach type,$(TYPES),"$(type)",)]
@@ -153,16 +154,16 @@ drafter = "$(call place,$(DRAFTER))"
 target = "$(call place,$(TARGET))"
 $(if $(TARGET_GGUF),target_gguf = "$(call place,$(TARGET_GGUF))")
 $(if $(BUNDLED),fidelity = true)
-$(if $(and $(BUNDLED),$(TARGET_GGUF)),prompts = "$(abspath fixtures/tiny-js/prompts.jsonl)"
+$(if $(and $(BUNDLED),$(TARGET_GGUF)),prompts = "$(CURDIR)/fixtures/tiny-js/prompts.jsonl"
 validate = ["--quick"])
 endef
 export RELEASE
 
 release: | $(TOOL)
-	@mkdir -p $(WORK)
-	@printf '%s\n' "$$RELEASE" > $(PLAN)
-	$(DFLASH) batch $(PLAN) --jobs $(JOBS)
-	$(DFLASH) package --check $(WORK)/packages/$(TARGET_NAME)
+	@mkdir -p "$(WORK)"
+	@printf '%s\n' "$$RELEASE" > "$(PLAN)"
+	$(DFLASH) batch "$(PLAN)" --jobs $(JOBS)
+	$(DFLASH) package --check "$(WORK)/packages/$(TARGET_NAME)"
 
 clean:
-	rm -rf $(VENV) $(OUT) build dist *.egg-info
+	rm -rf $(VENV) "$(OUT)" build dist *.egg-info

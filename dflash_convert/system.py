@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,6 +128,17 @@ def renameat2(source: Path, target: Path, flag: int) -> bool:
     if code in NOT_OFFERED:
         return False
     raise OSError(code, os.strerror(code), str(target))
+
+
+def peak_memory() -> tuple[int, int]:
+    """Bytes that this process, and the largest of its children that have ended, held at most; 0 where nobody knows."""
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return 0, 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    own, ended = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own * unit, ended * unit
 
 
 def sync_directory(path: Path) -> None:

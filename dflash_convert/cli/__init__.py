@@ -11,6 +11,7 @@ import sys
 import threading
 
 import click
+from click.shell_completion import CompletionItem
 
 from dflash_convert import __version__
 from dflash_convert.cli.answers import foreign_option, refuse_empty
@@ -55,6 +56,13 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands, and files: the bare command takes a drafter. No command is loaded for it."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        names = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
+        return names or [CompletionItem(incomplete, type="file")]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         refuse_empty(args)

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dflash_convert import hub
-from dflash_convert.cli import nextsteps
+from dflash_convert.cli import complete, nextsteps
 from dflash_convert.cli.common import Given, json_option, override_options, takes, verbosity_options
 from dflash_convert.cli.terminal import echo, emit
-from dflash_convert.errors import UsageError
 from dflash_convert.target import Target
 
 if TYPE_CHECKING:
@@ -29,8 +28,8 @@ class CheckGiven(Given):
 
 
 @click.command("check")
-@click.argument("drafter")
-@click.argument("target")
+@click.argument("drafter", shell_complete=complete.places)
+@click.argument("target", shell_complete=complete.places)
 @click.option("--n-max", type=int, help="The draft length that will be asked for (--spec-draft-n-max).")
 @override_options
 @json_option
@@ -43,11 +42,8 @@ def command(given: CheckGiven) -> None:
     rows of embeddings and head where both sides have them. Every problem is listed at once, each with a cure. Exit
     code 4 when there is an error, 0 when there are only warnings.
     """
-    from dflash_convert.drafter import Overrides
 
     drafter = _drafter(given)
-    if drafter.is_file() and given.overrides != Overrides():
-        raise UsageError("options that stand for config.json's fields have no effect on a GGUF", tip="leave them out")
     found = hub.resolve_target(given.target, progress=given.progress)
     given.show_notes(found.notes)
     target = Target.of(found)

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dflash_convert.cli import complete
 from dflash_convert.cli.answers import refuse_empty
+from dflash_convert.cli.cost import cost_shown
+from dflash_convert.cli.idle import refuse_idle
 from dflash_convert.cli.terminal import echo, on_terminal
 from dflash_convert.errors import UsageError
 from dflash_convert.notes import Note
@@ -30,7 +33,9 @@ MARK = {"info": "", "derived": "derived: ", "skipped": "skipped: ", "warning": "
 
 def verbosity_options(command: F) -> F:
     """-q and -v: quiet keeps only errors, -v adds detail, -vv shows tracebacks."""
-    command = click.option("-v", "--verbose", count=True, help="More detail; twice: tracebacks too.")(command)
+    command = click.option("-v", "--verbose", count=True, help="More detail, time and memory; twice: tracebacks too.")(
+        command
+    )
     return click.option("-q", "--quiet", is_flag=True, help="No messages and no progress, errors only.")(command)
 
 
@@ -71,7 +76,10 @@ def takes(kind: type[G]) -> Callable[[Callable[[G], R]], Callable[..., R]]:
     def decorate(command: Callable[[G], R]) -> Callable[..., R]:
         @functools.wraps(command)
         def call(**given: Any) -> R:
-            return command(value_of(kind, given))
+            value = value_of(kind, given)
+            refuse_idle(click.get_current_context(), value)
+            with cost_shown(value.verbose):
+                return command(value)
 
         return call
 
@@ -89,7 +97,10 @@ def value_of(kind: type[G], given: Mapping[str, Any]) -> G:
 def parse(command: click.Command, kind: type[G], arguments: Sequence[str]) -> G:
     """What ``command`` would receive for these arguments; click.ClickException for bad ones."""
     refuse_empty(arguments)
-    return value_of(kind, command.make_context(str(command.name), list(arguments)).params)
+    context = command.make_context(str(command.name), list(arguments))
+    value = value_of(kind, context.params)
+    refuse_idle(context, value)
+    return value
 
 
 def say(text: str, *, quiet: bool = False) -> None:
@@ -107,9 +118,19 @@ def type_options(command: F) -> F:
     """The recipe's options; a command's value holds them as ``types``."""
     for option in (
         click.option("--imatrix", metavar="FILE", type=click.Path(path_type=Path), help="llama-imatrix's weights."),
-        click.option("--output-tensor-type", metavar="TYPE", help="Type of output.weight."),
-        click.option("--token-embedding-type", metavar="TYPE", help="Type of token_embd.weight."),
-        click.option("--tensor-type", multiple=True, metavar="REGEX=TYPE", help="Type of matching tensors; repeat."),
+        click.option(
+            "--output-tensor-type", metavar="TYPE", shell_complete=complete.types, help="Type of output.weight."
+        ),
+        click.option(
+            "--token-embedding-type", metavar="TYPE", shell_complete=complete.types, help="Type of token_embd.weight."
+        ),
+        click.option(
+            "--tensor-type",
+            multiple=True,
+            shell_complete=complete.types,
+            metavar="REGEX=TYPE",
+            help="Type of matching tensors; repeat.",
+        ),
         click.option("--pure", is_flag=True, help="One type for every matrix, no mixture."),
         click.option("--strict", is_flag=True, help="Refuse guesses and fallbacks instead of listing them."),
     ):

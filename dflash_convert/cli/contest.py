@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dflash_convert.cli import complete
 from dflash_convert.cli.common import Given
 from dflash_convert.errors import UsageError
 
@@ -145,7 +146,14 @@ def contest_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "-c", "--ctx-size", type=click.IntRange(64), default=4096, show_default=True, metavar="N", help="Context."
         ),
         click.option("--n-predict", type=click.IntRange(1), metavar="N", help="Tokens per prompt."),
-        click.option("--set", "sets", multiple=True, metavar="NAME", help="Bundled set of prompts; repeat."),
+        click.option(
+            "--set",
+            "sets",
+            multiple=True,
+            metavar="NAME",
+            shell_complete=complete.prompt_sets,
+            help="Bundled set of prompts; repeat.",
+        ),
         click.option("--prompts", type=FILE, metavar="FILE.jsonl", help="Prompts, one JSON object a line."),
     ):
         command = option(command)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dflash_convert import hub
+from dflash_convert.cli import complete
 from dflash_convert.cli.answers import refuse_gguf
 from dflash_convert.cli.common import (
     Given,
@@ -66,13 +67,20 @@ class ConvertGiven(Given):
     epilog="Example: dflash-convert z-lab/Qwen3-8B-DFlash-b16 --target-model-dir Qwen/Qwen3-8B -t q8_0,q4_k_m. "
     "The types are listed by: dflash-convert quantize --help",
 )
-@click.argument("drafter")
-@click.option("--target-model-dir", "target", metavar="TARGET", help="The target: directory, GGUF or Hub id. Required.")
+@click.argument("drafter", shell_complete=complete.places)
+@click.option(
+    "--target-model-dir",
+    "target",
+    metavar="TARGET",
+    shell_complete=complete.places,
+    help="The target: directory, GGUF or Hub id. Required.",
+)
 @click.option(
     "-t",
     "--outtype",
     "outtypes",
     metavar="TYPE[,TYPE…]",
+    shell_complete=complete.types,
     multiple=True,
     default=("auto",),
     callback=lambda _, __, given: tuple(each.strip() for text in given for each in text.split(",")),
@@ -202,10 +210,6 @@ def check_options(given: ConvertGiven) -> None:
             "--plain writes exactly the reference converter's file, which has no head of its own",
             tip="convert with --plain first, then: dflash-convert head OUT.gguf TARGET …",
         )
-    proof = {"prompts": given.prompts, "n-max": given.n_max, "quick": given.quick, "keep-failed": given.keep_failed}
-    idle = [name for name, value in proof.items() if value and not given.validate]
-    if idle:
-        raise UsageError(f"--{idle[0]} has no effect without --validate TARGET.gguf")
 
 
 def _proving(given: ConvertGiven) -> Proving | None:

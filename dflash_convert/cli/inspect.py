@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dflash_convert import hub
-from dflash_convert.cli import nextsteps
+from dflash_convert.cli import complete, nextsteps
 from dflash_convert.cli.common import Given, json_option, override_options, takes, verbosity_options
 from dflash_convert.cli.terminal import echo, emit, width
 from dflash_convert.errors import UsageError
@@ -50,14 +50,27 @@ class InspectGiven(Given):
 
 @click.command("inspect")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--target-model-dir", "target", metavar="TARGET", help="The target: a directory, a GGUF or a Hub id.")
+@click.option(
+    "--target-model-dir",
+    "target",
+    metavar="TARGET",
+    shell_complete=complete.places,
+    help="The target: a directory, a GGUF or a Hub id.",
+)
 @click.option("--memory", is_flag=True, help="Add the memory plan of the pair.")
 @click.option("--fit", metavar="12GiB", help="With --memory: the largest context that fits.")
 @click.option("-c", "--ctx-size", type=int, default=0, metavar="N", help="Context in tokens; 0: as trained.")
 @click.option("-np", "--parallel", default="auto", metavar="auto|N", help="Slots of the server.")
 @click.option("-ctk", "--cache-type-k", default="f16", metavar="TYPE", help="Type of the target's cached keys.")
 @click.option("-ctv", "--cache-type-v", default="f16", metavar="TYPE", help="Type of the target's cached values.")
-@click.option("-t", "--outtype", default="auto", metavar="TYPE", help="A drafter directory as if converted to TYPE.")
+@click.option(
+    "-t",
+    "--outtype",
+    default="auto",
+    metavar="TYPE",
+    shell_complete=complete.types,
+    help="A drafter directory as if converted to TYPE.",
+)
 @override_options
 @json_option
 @verbosity_options

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dflash_convert.cli import nextsteps
+from dflash_convert.cli import complete, nextsteps
 from dflash_convert.cli.common import Given, json_option, takes, type_options, verbosity_options
 from dflash_convert.cli.terminal import echo, emit, leaving
 from dflash_convert.container.reader import open_gguf, require_file
@@ -44,7 +44,7 @@ TYPES = (
 )
 @click.argument("source", metavar="IN.gguf", type=click.Path(path_type=Path))
 @click.argument("output", metavar="OUT.gguf", type=click.Path(path_type=Path))
-@click.argument("outtype", metavar="TYPE")
+@click.argument("outtype", metavar="TYPE", shell_complete=complete.types)
 @click.option("--force", is_flag=True, help="Replace an existing output.")
 @click.option("--allow-requantize", is_flag=True, help="Quantize tensors that are quantized already.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and write nothing.")

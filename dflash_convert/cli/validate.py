@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dflash_convert.cli import nextsteps
+from dflash_convert.cli import complete, nextsteps
 from dflash_convert.cli.common import Given, json_option, say, takes, verbosity_options
 from dflash_convert.cli.terminal import echo, emit, leaving, width
 from dflash_convert.container.reader import open_gguf, require_file
@@ -77,7 +77,14 @@ class ValidateGiven(Given):
 @click.argument("target", type=FILE, metavar="TARGET.gguf")
 @click.argument("engine_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- LLAMA-SERVER-ARGS…]")
 @click.option("--prompts", type=FILE, metavar="FILE.jsonl", help="Prompts, one JSON object a line; default: all sets.")
-@click.option("--set", "sets", multiple=True, metavar="NAME", help="Bundled set: code, javascript, prose, reasoning.")
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete.prompt_sets,
+    help="Bundled set: code, javascript, prose, reasoning.",
+)
 @click.option("--n-predict", type=click.IntRange(1), metavar="N", help="Tokens per prompt, in place of the file's.")
 @click.option("--n-max", metavar="N,N…", help="Draft lengths; the first is the main run. Default: the block's.")
 @click.option("--quick", is_flag=True, help="Only the main run, in one round: no claim of a gain.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dflash_convert import hub
-from dflash_convert.cli import nextsteps
+from dflash_convert.cli import complete, nextsteps
 from dflash_convert.cli.common import Given, json_option, override_options, takes, verbosity_options
 from dflash_convert.cli.terminal import echo, emit, width
 from dflash_convert.container.reader import open_gguf, require_file
@@ -38,11 +38,12 @@ class VerifyGiven(Given):
 
 @click.command("verify")
 @click.argument("gguf", type=click.Path(path_type=Path), metavar="OUT.gguf")
-@click.argument("drafter", metavar="DRAFTER")
+@click.argument("drafter", metavar="DRAFTER", shell_complete=complete.places)
 @click.option(
     "--target-model-dir",
     "target",
     metavar="TARGET",
+    shell_complete=complete.places,
     help="The target: checks the vocabulary too.",
 )
 @click.option(

@@ -125,6 +125,20 @@ def _pastes(words: Sequence[str]) -> None:
             assert word in PLACEHOLDERS | NEW or Path(word).exists() or word == "owner/name", word
 
 
+def test_more_detail_tells_what_it_took(run: Run) -> None:
+    brief, long = run("inspect tiny/drafter"), run("inspect tiny/drafter -v")
+    assert "took " not in brief.err
+    assert re.fullmatch(
+        r"took [\d.]+ s, [\d.,]+ MB of memory( and [\d.,]+ [MG]B in a child process)?", long.err.splitlines()[-1]
+    )
+    assert run("inspect nowhere -v").err.splitlines()[0].startswith("took "), "also of what failed"
+
+
+def test_type_names_in_any_case_make_one_file(run: Run) -> None:
+    done = run("tiny/drafter --target-model-dir tiny/target --target-name case -t q5_k_m -t Q5_K_M,q5_K_m")
+    assert done.out == "dflash-case-Q5_K_M.gguf\n"
+
+
 def test_what_was_found_is_told_before_anything_is_written(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

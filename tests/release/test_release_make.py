@@ -72,10 +72,24 @@ def test_release(make: Make, tmp_path: Path) -> None:
     assert repeatable(tree(tmp_path / "other/release/packages/tiny-js")) == repeatable(first)
 
 
-def test_a_new_type_costs_one_type(make: Make) -> None:
-    assert make("release", TYPES="Q8_0", TARGET_GGUF="").returncode == 0
-    done = make("release", TYPES="Q8_0 Q4_0", TARGET_GGUF="")
-    assert outcomes(done) == ["tiny-js/Q8_0: skipped", "tiny-js/Q4_0: done", "package tiny-js: done"]
+def test_a_new_type_costs_one_type_and_places_may_have_spaces(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "my drafter").symlink_to(ROOT / "fixtures/tiny-js/drafter")
+    (tmp_path / "my target-GGUF").symlink_to(ROOT / "fixtures/tiny-js/target")
+    places = {"DRAFTER": str(tmp_path / "my drafter"), "TARGET": str(tmp_path / "my target-GGUF")}
+    given = {**places, "OUT": str(tmp_path / "my out"), "TARGET_GGUF": ""}
+    done = make("release", TYPES="Q8_0", **given)
+    assert done.returncode == 0, done.stderr
+    done = make("release", TYPES="Q8_0 Q4_0", **given)
+    assert outcomes(done) == ["my-target/Q8_0: skipped", "my-target/Q4_0: done", "package my-target: done"]
+    assert verify_manifest(tmp_path / "my out/release/packages/my-target") == []
+
+
+def test_bare_make_prints_the_help_and_does_nothing(make: Make, tmp_path: Path) -> None:
+    bare = make()
+    assert bare.returncode == 0
+    assert bare.stdout == make("help").stdout
+    assert "make release" in bare.stdout
+    assert list(tmp_path.iterdir()) == [tmp_path / "llama-server"]
 
 
 def test_without_a_target_gguf_nothing_is_validated(make: Make, tmp_path: Path) -> None:
