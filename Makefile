@@ -68,7 +68,8 @@ format: $(BIN)/dflash-convert
 
 # the index is a page too; --strict makes an error of a link that leads nowhere
 docs: $(BIN)/dflash-convert
-	$(BIN)/python -m mkdocs build --quiet --strict --site-dir "$$(mkdir -p "$(OUT)" && cd "$(OUT)" && pwd)/site"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --site-dir "$$(mkdir -p "$(OUT)" && cd "$(OUT)" && pwd)/site"
+	@echo "$$(cd "$(OUT)" && pwd)/site/index.html"
 
 man: $(BIN)/dflash-convert
 	mkdir -p "$(OUT)/man"

@@ -290,6 +290,10 @@ def _value(value: object) -> object:
     return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
+def _required(name: str, value: float) -> str | None:
+    return percent(value) if name == "acceptance" else f"{value:g}"
+
+
 def thresholds(result: ValidationResult) -> str:
     t = result.thresholds
     rows: list[tuple[str, object]] = [
@@ -298,7 +302,7 @@ def thresholds(result: ValidationResult) -> str:
         ("weak below", f"acceptance {percent(t.weak_acceptance, 0)} and mean length {t.weak_mean_length}"),
         ("near tie", f"{t.near_tie} nats"),
     ]
-    rows += [(f"required {name.replace('_', ' ')}", value) for name, value in t.required.items()]
+    rows += [(f"required {name.replace('_', ' ')}", _required(name, value)) for name, value in t.required.items()]
     reference = ""
     if result.reference:
         r = result.reference

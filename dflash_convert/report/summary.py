@@ -151,7 +151,9 @@ def command(result: ValidationResult) -> str:
     n_max = swept.recommended if swept and swept.pays else result.settings.n_max
     names = [PurePath(file.path).name for file in (result.target, result.drafter)]
     call = server_command(names[0], names[1], found, n_max)
-    return tag("h2", "Run it") + tag("pre", tag("code", text(call)), class_="command")
+    alone = text("On this machine the target alone is faster: without -md and all that follows.")
+    note = tag("p", alone, class_="soft") if result.gain == SLOWER and not (swept and swept.pays) else ""
+    return tag("h2", "Run it") + tag("pre", tag("code", text(call)), class_="command") + note
 
 
 def next_steps(result: ValidationResult) -> list[str]:
@@ -177,8 +179,8 @@ def next_steps(result: ValidationResult) -> list[str]:
     if result.gain == FASTER:
         steps.append(f"{_call('tune', target, drafter)} looks for still better settings on this machine")
     elif result.speed and result.speed.advice:
-        aim = "measure the gain" if result.gain in (NOT_MEASURED, DISTURBED) else "gain here"
-        steps.append(text(f"To {aim}: {result.speed.advice}."))
+        aim = "To measure the gain" if result.gain in (NOT_MEASURED, DISTURBED) else "For the speed here"
+        steps.append(text(f"{aim}: {result.speed.advice}."))
     if result.exit_code == 0 and result.verdict == HEALTHY:
         steps.append(f"{_call('package', drafter, '-o', 'DIR', '--validation', 'RUN.json')} prepares a release")
     return steps or [text("Requirements were missed: see the sentence above, and the thresholds below.")]

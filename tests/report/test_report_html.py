@@ -308,6 +308,14 @@ def test_the_command_names_the_files_and_the_draft_length_that_pays() -> None:
     )
 
 
+def test_a_slower_pair_has_the_target_alone_beside_its_command() -> None:
+    words = "the target alone is faster"
+    swept = dataclasses.replace(result("n"), gain="slower")
+    assert words not in render(swept, Extras()), "the recommended draft length pays"
+    assert words in render(dataclasses.replace(swept, sweep=None), Extras())
+    assert words not in render(dataclasses.replace(result("n"), sweep=None), Extras())
+
+
 def test_a_broken_pair_has_no_command_and_says_what_to_do() -> None:
     page = render(dataclasses.replace(result("n"), verdict="broken", exit_code=6), Extras())
     assert "Run it" not in headings(page)
@@ -389,6 +397,7 @@ def test_memory_has_a_total_and_what_fits(context: int | None, words: str) -> No
 def test_threads_and_load_are_told(page: str) -> None:
     everything = texts(ET.fromstring(page))
     assert "processor cores 16" in everything
+    assert "required acceptance 30.0 %" in everything
     assert "machine load before the run 2.5 busy cores" in everything
 
 
