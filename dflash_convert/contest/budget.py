@@ -50,14 +50,23 @@ def request_of(context: int, parallel: int, arguments: Sequence[str]) -> Request
     return Request(ctx_size=context * parallel, parallel=parallel, **fields)  # type: ignore[arg-type]
 
 
-def needs(candidates: Sequence[Candidate], target: Path, request: Request, budget: int | None) -> dict[str, Need]:
-    """By the name of the candidate. Weights and caches are exact, compute buffers estimates."""
+def projector(arguments: Sequence[str]) -> int:
+    """Bytes of the file behind ``--mmproj``: its weights, which stay loaded; 0 without one."""
+    named = [Path(value) for name, value in itertools.pairwise(arguments) if name in ("--mmproj", "-mm")]
+    return named[-1].stat().st_size if named and named[-1].is_file() else 0
+
+
+def needs(
+    candidates: Sequence[Candidate], target: Path, request: Request, budget: int | None, beside: int = 0
+) -> dict[str, Need]:
+    """By the name of the candidate. Weights and caches are exact, compute buffers estimates; ``beside`` are the bytes
+    of what is loaded besides."""
     main = model_of(target)
     found = {}
     for each in candidates:
         drafter = None if each.drafter is None else model_of(each.drafter)
-        most = None if budget is None else largest_context(drafter, main, request, budget)
-        found[each.name] = Need(needed(drafter, main, request), most)
+        most = None if budget is None else largest_context(drafter, main, request, budget - beside)
+        found[each.name] = Need(needed(drafter, main, request) + beside, most)
     return found
 
 

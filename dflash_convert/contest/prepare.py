@@ -108,7 +108,7 @@ def renders_chats(target: Gguf, items: Sequence[Item]) -> bool:
 def _within(candidates: Sequence[Candidate], options: Options) -> tuple[dict[str, budget.Need], dict[str, str]]:
     """What all need, and the reasons of those that need too much."""
     request = budget.request_of(options.context, options.parallel, options.extra_args)
-    needs = budget.needs(candidates, options.target, request, options.budget)
+    needs = budget.needs(candidates, options.target, request, options.budget, budget.projector(options.extra_args))
     large = budget.over(needs, options.budget, request.slots)
     if NOTHING.name in large or (large and len(large) == len(candidates) - 1):
         name, reason = next(iter(large.items()))

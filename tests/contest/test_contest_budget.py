@@ -54,6 +54,16 @@ def test_the_servers_own_arguments_count() -> None:
     assert (made.cache_k, made.cache_v, made.draft_cache_k, made.draft_cache_v) == ("q8_0", "F16", "F16", "q4_0")
 
 
+def test_a_projector_counts_with_its_file(played: Played, tmp_path: Path) -> None:
+    eyes = tmp_path / "eyes.gguf"
+    eyes.write_bytes(bytes(5 * MIB))
+    assert budget.projector(("--mlock", "--mmproj", str(eyes))) == 5 * MIB
+    assert budget.projector(("--mmproj", str(tmp_path / "none"))) == 0
+    ran = played("compare", "ngram-simple", "--json", "--budget", "24MiB", "--", "--mmproj", eyes)
+    assert ran.code == 2
+    assert "no drafter needs 26 MiB of the budget's 24; it fits up to a context of " in ran.err
+
+
 def test_a_need_is_told_in_mib() -> None:
     assert budget.Need(3 * MIB).mib == 3
 
