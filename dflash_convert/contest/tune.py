@@ -67,13 +67,14 @@ def tune(
     search = Search(engines, work, store, say, until, watch)
     expected = _expected(drafters, len(tweaks(drafters[0])), rounds)
     say(f"about {expected} engine starts; the first tells how long each takes")
-    target_ms = search.target_ms()
+    search.begin()
     if search.seconds is not None:
         say(
             f"a start with its answers takes {search.seconds:.0f} s: about {_minutes(expected * search.seconds)} in all"
         )
     for drafter in drafters:
         search.probe(drafter)
+    search.steady()
     for drafter in _promising(drafters, search.measured):
         search.refine(drafter, search.predictions[drafter.name])
     turned = tweaks(search.best().candidate)
@@ -97,7 +98,7 @@ def tune(
         ruling,
         search.predictions,
         tuple(search.measured),
-        target_ms,
+        search.target_ms,
         search.starts + book.starts,
         every,
         not search.late,

@@ -76,12 +76,12 @@ class Machine:
         return right
 
     @contextmanager
-    def start(self, candidate: Candidate, parallel: int = 1) -> Iterator[_Engine]:
+    def start(self, candidate: Candidate, parallel: int = 1) -> Iterator[Engine]:
         self.starts += 1
         pace = random.Random(f"{self.seed} start {self.starts}").gauss(1.0, self.noise / 2)
-        yield _Engine(self, candidate, pace, random.Random(f"{self.seed} {self.starts}"))
+        yield Engine(self, candidate, pace, random.Random(f"{self.seed} {self.starts}"))
 
-    def together(self, answers: _Engine, requests: Sequence[Request]) -> tuple[list[Trace], float]:
+    def together(self, answers: Engine, requests: Sequence[Request]) -> tuple[list[Trace], float]:
         traces = [answers.complete(request) for request in requests]
         return traces, sum(t.generation_ms for t in traces) / 2
 
@@ -94,7 +94,7 @@ class Machine:
 
 
 @dataclass
-class _Engine:
+class Engine:
     machine: Machine
     candidate: Candidate
     pace: float

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from machines import MACHINES, Effect, Machine, drafter
+from machines import MACHINES, Effect, Engine, Machine, drafter
 
 from dflash_convert.contest.candidates import NOTHING, Candidate
 from dflash_convert.contest.judge import rule
@@ -70,6 +72,27 @@ def test_tune_ends_near_the_exhaustive_optimum_in_a_third_of_its_starts(capsys: 
         sys.stdout.write(f"\n{told}\n")
     assert good >= 95, told
     assert max(shares) <= 1 / 3, told
+
+
+def test_a_disturbed_run_of_the_target_alone_is_made_again() -> None:
+    """Another program takes the machine while the first engine runs: everything else looks ten times as fast."""
+
+    class Disturbed(Machine):
+        @contextmanager
+        def start(self, candidate: Candidate, parallel: int = 1) -> Iterator[Engine]:
+            with super().start(candidate, parallel) as engine:
+                engine.pace *= 10 if self.starts == 1 else 1
+                yield engine
+
+    costs, told = MACHINES["Apple"], list[str]()
+    found = tune(Disturbed(costs, 1, {"a": 0.7}), [drafter("a", 7)], WORK, NO_STORE, told.append)
+    calm = tune(Machine(costs, 1, {"a": 0.7}), [drafter("a", 7)], WORK, NO_STORE)
+    assert any("cannot be" in line for line in told)
+    assert found.target_ms == pytest.approx(calm.target_ms, rel=0.1)
+    assert all(m.speedup <= 1.1 * m.length for m in found.measured)
+    assert [p.speedup for p in found.predictions["a"]] == pytest.approx(
+        [p.speedup for p in calm.predictions["a"]], rel=0.15
+    )
 
 
 def test_equal_candidates_are_not_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
