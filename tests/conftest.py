@@ -36,6 +36,7 @@ SLOW = (
         "tests/contest/test_contest_machines.py",
         "tests/contest/test_contest_commands.py",
         "tests/contest/test_contest_siblings.py",
+        "tests/contest/test_contest_families.py",
         "tests/report/test_report_br",
     ),
     *("tests/pairing/test_every", "tests/verify/test_family_mutations.py", "tests/families/test_families_run.py"),
