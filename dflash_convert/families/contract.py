@@ -99,7 +99,8 @@ def _unknown(path: str, name: str, known: set[str]) -> str:
 def _refuse(config: Config, field: Field) -> None:
     for name in field.names.split():
         for path, value in _values(config, field.where, name):
-            if value not in field.harmless:
+            asked = value if isinstance(value, list) else [value]  # of a list each entry, as of one for each layer
+            if any(each not in field.harmless for each in asked):
                 raise FamilyError(f"{config.file}: {path} is {value!r}; llama.cpp cannot express it: {field.reason}")
 
 

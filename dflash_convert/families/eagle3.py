@@ -63,6 +63,7 @@ UNCLAIMED = (
     ("_proj.bias", "its eagle3 graph has no biases"),
     ("q_norm", "its eagle3 graph has no query and key norms"),
     ("k_norm", "its eagle3 graph has no query and key norms"),
+    ("experts", "its eagle3 graph has one dense layer, no mixture of experts"),
     ("kv_a_proj", "its eagle3 graph has no latent (MLA) attention"),
 )
 

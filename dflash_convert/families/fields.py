@@ -130,6 +130,27 @@ TABLE: tuple[Field, ...] = (
         "rope_is_neox_style is_neox_style", (BACKBONE, NESTED), (*QWEN, EAGLE), "used", "rows of q and k; --rope-style"
     ),
     _refused("attention_mode", (NESTED,), BLOCKS, "its dflash graph has no latent (MLA) attention", "gqa", "mha"),
+    _refused(
+        "attention_modes", (NESTED,), BLOCKS, "its dflash graph has neither latent nor linear attention", "gqa", "mha"
+    ),
+    _refused(
+        "draft_layer_types", (TOP,), BLOCKS, "its dflash graph has neither latent nor linear attention", "gqa", "mha"
+    ),
+    _refused(
+        "conditioning_source",
+        (NESTED,),
+        BLOCKS,
+        "a drafter gets the target's hidden states, not its keys and values",
+        "hidden_states",
+        "target_hidden",
+    ),
+    _no_effect("training_mode prefix_weight_base", NESTED, TRAINING, BLOCKS),
+    _no_effect(
+        "moe_aux_loss_coeff moe_dispatch moe_grouped_dispatch moe_bias_update_rate",
+        NESTED,
+        "training of experts, which a checkpoint's tensors show",
+        BLOCKS,
+    ),
     _refused("kv_lora_rank", (BACKBONE,), (*BLOCKS, EAGLE), "its graph has no latent (MLA) attention", 0),
     _refused("enable_qwen35_gated_q_proj", (TOP,), QWEN, "its dflash graph has no gated attention"),
     _refused("log_snr_conditioning", (TOP, NESTED), BLOCKS, "its DSpark head has no noise-level embedding"),

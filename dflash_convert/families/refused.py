@@ -36,10 +36,17 @@ HYDRA = ("Hydra", "it has no method that drafts with several heads on the target
 MLP = ("MLP speculator", "it has no method that drafts from the last hidden state through a chain of small layers")
 EAGLE = ("EAGLE-1/2", "its eagle3 graph fuses three hidden states of the target, this head reads the last one alone")
 LATENT = ("EAGLE-3 with latent (MLA) attention", "its eagle3 graph has no latent (MLA) attention")
-MTP = (
+MTP: Method = (
     "prediction layer (MTP)",
-    "it runs such layers out of the GGUF that its own converter writes of the whole model (--mtp), with --spec-type "
-    "draft-mtp, and not as a DFlash drafter",
+    "its own converter writes such layers, inside the target's GGUF or alone (--mtp), and --spec-type draft-mtp runs "
+    "them",
+)
+HYBRID: Method = ("H-Spec", "its dflash graph has no recurrent (Mamba) layers and borrows no keys and values")
+DSPINE: Method = ("DSpine", "its dflash graph has none of the matrices that pass messages between the slots of a block")
+EDSD: Method = ("EDSD", "its eagle3 graph reads three layers of the target")
+LATENT_BLOCK: Method = (
+    "DFlash or DSpark with latent (MLA) attention",
+    "its dflash graph has grouped-query attention alone",
 )
 # drafting methods of other programs: what their classes are called (vLLM's and SGLang's registries, speculators)
 METHODS: tuple[tuple[re.Pattern[str], Method], ...] = (
@@ -52,6 +59,10 @@ METHODS: tuple[tuple[re.Pattern[str], Method], ...] = (
     ),
     (re.compile(r"eagle(?!3|\d*(?:_\d)?_?vl)|^hass", re.IGNORECASE), EAGLE),
     (re.compile(r"MTP|NextN(?![a-z])"), MTP),
+    (re.compile(r"^HSpec"), HYBRID),
+    (re.compile(r"^DSpine"), DSPINE),
+    (re.compile(r"^Edsd", re.IGNORECASE), EDSD),
+    (re.compile(r"^(?:Kimi|Deepseek(?!V4))\w*(?:DFlash|DSpark)"), LATENT_BLOCK),
 )
 # fields by which configs without a class of their own tell their method, and speculators_model_type's and model_type's
 FIELDS = {"medusa_num_heads": MEDUSA, "medusa_heads": MEDUSA, "hydra_num_heads": HYDRA}
