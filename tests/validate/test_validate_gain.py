@@ -122,7 +122,7 @@ def test_other_text_in_the_long_run_is_broken(validate: Validate, tmp_path: Path
     assert result["verdict"] == "broken"
     assert result["total"]["identical"] is True  # the main run's texts are the same, and the tile says more
     assert "differs in the long-context run (n-max 7)" in result["reasons"][0]
-    assert "<b>2 of 6 differ</b>greedy text, all runs" in report.read_text()
+    assert "<b>2 of 6 differ</b><span>greedy text, all runs</span>" in report.read_text()
 
 
 def test_acceptance_lost_in_a_long_context_is_not_healthy(validate: Validate) -> None:

@@ -53,8 +53,8 @@ def test_healthy(validate: Callable[..., Any]) -> None:
 def test_table(validate: Callable[..., Any]) -> None:
     ran = validate("normal", "--quick", "--n-max", 4)
     total = next(line for line in ran.out.splitlines() if line.startswith("total"))
-    # 6 prompt tokens in 10 ms, 92 generated in 1840 ms
-    assert " ".join(total.split()) == "total 10 6 600.00 1,840 92 50.00 60 120 50.0 % 3.00 25.00 yes"
+    # 6 prompt tokens in 5 ms, 92 generated in 1840 ms
+    assert " ".join(total.split()) == "total 5 6 1200.00 1,840 92 50.00 60 120 50.0 % 3.00 25.00 yes"
     assert "verdict: healthy (60 of 120 drafts accepted (50.0 %), mean length 3.00)" in ran.out
     assert "thresholds recorded" in ran.err
 
