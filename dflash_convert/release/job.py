@@ -149,6 +149,8 @@ def job_key(job: Job) -> str:
     places = {"drafter": pair.drafter, "target": pair.target, "target_gguf": pair.target_gguf, "prompts": pair.prompts}
     options = {name: value for name, value in asdict(pair).items() if name not in ("types", *places)}
     inputs = {role: _digest(place) for role, place in places.items() if place}
+    # what an option names: an importance matrix, a ranking, a target's weights
+    inputs |= {word: _digest(word) for word in (*pair.convert, *pair.validate) if Path(word).is_file()}
     document = {"version": __version__, "type": job.type, "options": options, "inputs": inputs}
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 

@@ -155,6 +155,10 @@ def test_the_key_follows_the_inputs(release: Any, fixtures: Path, tmp_path: Path
     before = job_key(read_release(release(extra=gguf)).jobs[0])
     prompts.write_text("{ }")
     assert job_key(read_release(release(extra=gguf)).jobs[0]) != before
+    named = f'convert = {{ keep = 9, ranking = "{prompts}" }}'
+    before = job_key(read_release(release(extra=named)).jobs[0])
+    prompts.write_text("1")
+    assert job_key(read_release(release(extra=named)).jobs[0]) != before
     with pytest.raises(InputError, match="no such file"):
         job_key(read_release(release(extra='target_gguf = "gone.gguf"')).jobs[0])
 
