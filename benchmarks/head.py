@@ -1,11 +1,11 @@
 """What a reduced head saves: time of a draft with the target's head, and with fewer rows of it, in one run.
 
-    python benchmarks/head.py [--hidden 2048] [--runs 5] [--tokens 48] [--threads N] [--tokenizer DIR] [--work DIR]
+    python benchmarks/head.py [--hidden 2048] [--runs 20] [--tokens 48] [--threads N] [--tokenizer DIR] [--work DIR]
 
 A synthetic pair in which every draft is right (make_pair.py), with Qwen3's 151,936 tokens and 4 layers each, is made
 in --work (a temporary directory; some 1.5 GB at 2048), and the drafter with heads of 64k copied rows and of 32k rows in
-Q4_0. The contenders take turns in the embedded llama.cpp; figures are medians of the runs with their smallest and
-largest. A step is one draft of n-max 7 tokens and its verification.
+Q4_0. All three are loaded in embedded llama.cpps of their own and answer in turn; figures are medians of the runs with
+their smallest and largest, ratios those of one turn. A step is one draft of n-max 7 tokens and its verification.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import make_checkpoint
@@ -44,22 +45,18 @@ def contenders(work: Path, sizes: make_checkpoint.Sizes, tokenizer: Path) -> dic
     return found
 
 
-def step(target: Path, drafter: Path, threads: int | None, tokens: int) -> tuple[float, float]:
-    """Milliseconds of a draft and of a whole step, in one engine start."""
-    launch = Launch(target, drafter, "draft-dflash", n_max=N_MAX, ctx_size=512, threads=threads)
-    request = Request(tuple(range(1000, 1016)), tokens, ignore_eos=True)
-    with session.start(find.choose(None, launch), launch) as engine:
-        engine.complete(request)
-        trace = engine.complete(request)
-    if trace.draft_ms is None or trace.accepted < tokens - 1 - trace.known_steps:
-        raise SystemExit(f"{drafter.name}: {trace.accepted} of {trace.drafted} drafts accepted, all should be")
+def step(engine: session.Session, request: Request) -> tuple[float, float]:
+    """Milliseconds of a draft and of a whole step."""
+    trace = engine.complete(request)
+    if trace.draft_ms is None or trace.accepted < request.n_predict - 1 - trace.known_steps:
+        raise SystemExit(f"{trace.accepted} of {trace.drafted} drafts accepted, all should be")
     return trace.draft_ms / trace.known_steps, trace.generation_ms / trace.known_steps
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hidden", type=int, default=2048)
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--tokenizer", type=Path, default=TOKENIZERS / "qwen3")
@@ -69,11 +66,18 @@ def main() -> None:
     sizes = make_checkpoint.Sizes(given.hidden, 3 * given.hidden, heads, heads // 4, 128, (0, 1, 2), LAYERS, 151669)
     with tempfile.TemporaryDirectory(dir=given.work) as place:
         files = contenders(Path(place), sizes, given.tokenizer)
+        request = Request(tuple(range(1000, 1016)), given.tokens, ignore_eos=True)
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in files}
-        before = os.getloadavg()[0]
-        for _ in range(given.runs):
+        with ExitStack() as stack:
+            engines = {}
             for name, path in files.items():
-                times[name].append(step(Path(place) / "target.gguf", path, given.threads, given.tokens))
+                launch = Launch(Path(place) / "target.gguf", path, "draft-dflash", N_MAX, 512, given.threads)
+                engines[name] = stack.enter_context(session.start(find.choose(None, launch), launch))
+                step(engines[name], request)  # not counted
+            before = os.getloadavg()[0]
+            for _ in range(given.runs):
+                for name, engine in engines.items():
+                    times[name].append(step(engine, request))
         sizes_mb = {name: path.stat().st_size / 1e6 for name, path in files.items()}
     say("| head | file | draft, ms | against the borrowed one | step, ms |\n|---|---|---|---|---|")
     base = next(iter(times.values()))

@@ -134,49 +134,52 @@ def choose(
     ValidationError when they cover less than ``cover`` of what was held out, with the number of rows that would do;
     UsageError where nothing was held out and rows are left that the ranking does not name.
     """
-    vocabulary = read_vocabulary(drafter)
-    own = current_map(drafter)
-    kept = always_kept(vocabulary, ranked.counts.nonzero()[0].tolist())
-    if only_ranked:
-        kept = kept[:0]
-    if own is not None:
-        kept = kept[_is_in(kept, own)]
+    vocabulary, own = read_vocabulary(drafter), current_map(drafter)
     most = vocabulary.size if own is None else own.size
     if keep > most:
         raise UsageError(f"--keep {keep}: there are {most} rows to choose from", tip="--full keeps the whole head")
-    if keep < kept.size:
+
+    def rows(counts: ranking.Counts) -> tuple[ranking.Ids, int]:
+        """Tokens that have a row now, best first, and how many of them are kept whatever ``counts`` says."""
+        kept = np.array([], dtype=np.int64) if only_ranked else always_kept(vocabulary, counts.nonzero()[0].tolist())
+        ranked = ranking.order(counts, kept)
+        if own is None:
+            return ranked, kept.size
+        return ranked[np.isin(ranked, own)], int(np.isin(kept, own).sum())
+
+    final, kept = rows(ranked.counts)
+    if keep < kept:
         raise UsageError(
-            f"--keep {keep} is less than the {kept.size} tokens that are always kept (control, end, template and byte "
+            f"--keep {keep} is less than the {kept} tokens that are always kept (control, end, template and byte "
             "tokens, single characters)",
-            tip=f"keep at least {kept.size}, or say --only-ranked",
+            tip=f"keep at least {kept}, or say --only-ranked",
         )
-    judged = ranking.order(ranked.sample, kept)
-    final = ranking.order(ranked.counts, kept)
-    if own is not None:
-        judged, final = judged[_is_in(judged, own)], final[_is_in(final, own)]
+    judged, _ = rows(ranked.sample)
     found = ranking.coverage(judged[:keep], ranked.held_out)
     _require(found, cover, judged, ranked, keep)
-    ids = final[:keep].copy()
-    ids.sort()
-    notes = []
-    unseen = int((ranked.counts[ids] == 0).sum()) - int((ranked.counts[kept] == 0).sum())
-    if unseen > 0 and found is None:
-        raise UsageError(
-            f"{ranked.source} names too few tokens: {unseen} of --keep {keep} rows would be the first not ranked",
-            tip=f"--keep {keep - unseen} keeps those that it names; text or a run also shows what rows cover",
-        )
-    if unseen > 0:
-        notes.append(Note("warning", f"the ranking names too few tokens: {unseen} rows are filled up by token id"))
-    if found is None:
-        notes.append(Note("warning", "nothing was held out, so what these rows cover is not known"))
+    filled = int((ranked.counts[final[kept:keep]] == 0).sum())
+    notes = _filled(ranked, keep, filled, found)
     predicted = None if found is None else ranking.predicted_length(ranked.curve, found.share)
-    return Choice(ids, found, predicted, (*notes, *_said(ids, found, predicted)))
+    return Choice(np.sort(final[:keep]), found, predicted, (*notes, *_said(keep, found, predicted)))
 
 
-def _said(ids: ranking.Ids, found: ranking.Coverage | None, predicted: float | None) -> Iterator[Note]:
+def _filled(ranked: ranking.Ranking, keep: int, filled: int, found: ranking.Coverage | None) -> list[Note]:
+    """What to say of rows that the ranking does not name; UsageError where nothing tells whether they are missed."""
+    if filled and found is None:
+        raise UsageError(
+            f"{ranked.source} names too few tokens: {filled} of --keep {keep} rows would be the first not ranked",
+            tip=f"--keep {keep - filled} keeps those that it names; text or a run also shows what rows cover",
+        )
+    if found is None:
+        return [Note("warning", "nothing was held out, so what these rows cover is not known")]
+    text = f"the ranking names too few tokens: {filled} rows are filled up by token id"
+    return [Note("warning", text)] if filled else []
+
+
+def _said(keep: int, found: ranking.Coverage | None, predicted: float | None) -> Iterator[Note]:
     if found is None:
         return
-    text = f"{len(ids)} rows cover {percent(found.share, 2)} of {found.tokens} held-out tokens"
+    text = f"{keep} rows cover {percent(found.share, 2)} of {found.tokens} held-out tokens"
     yield Note("info", f"{text} ({_kinds(found)})")
     if predicted is not None:
         yield Note("info", f"predicted mean length: {predicted:.2f}")
@@ -184,10 +187,6 @@ def _said(ids: ranking.Ids, found: ranking.Coverage | None, predicted: float | N
 
 def _kinds(found: ranking.Coverage) -> str:
     return ", ".join(f"{kind} {percent(share, 2)}" for kind, share in sorted(found.by_kind.items()))
-
-
-def _is_in(ids: ranking.Ids, own: ranking.Ids) -> ranking.Ids:
-    return np.isin(ids, own)  # type: ignore[return-value]
 
 
 def _require(

@@ -10,6 +10,8 @@ import pytest
 from head_files import PAIR, TARGET, Run
 from make_checkpoints import VOCAB
 
+from dflash_convert.container.reader import open_gguf
+
 
 @pytest.fixture
 def ranking(tmp_path: Path) -> Path:
@@ -72,6 +74,16 @@ def test_the_documents_say_what_was_kept(run: Run, ranking: Path, tmp_path: Path
     (plan,) = json.loads(out)
     shapes = {tensor["name"]: tensor["shape"] for tensor in plan["tensors"]}
     assert (shapes["output.weight"], shapes["d2t"]) == ([300, 128], [300])
+
+
+def test_a_target_that_is_a_gguf_gives_its_rows(run: Run, ranking: Path, tmp_path: Path) -> None:
+    for name, target in (("one", (TARGET,)), ("two", (PAIR / "target", "--target-gguf", TARGET))):
+        call = ("convert", PAIR / "drafter", "-o", tmp_path / f"dflash-{name}.gguf", "--target-model-dir", *target)
+        code, _, err = run(*call, "--keep", 300, "--ranking", ranking)
+        assert code == 0, err
+    files = [open_gguf(tmp_path / f"dflash-{name}.gguf") for name in ("one", "two")]
+    for name in ("output.weight", "d2t"):
+        assert files[0].data(name).tobytes() == files[1].data(name).tobytes()
 
 
 def test_a_head_is_proved_like_any_other_file(run: Run, ranking: Path, tmp_path: Path) -> None:
