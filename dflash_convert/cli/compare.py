@@ -116,7 +116,7 @@ def command(given: CompareGiven) -> None:
     winner = rulings[0].winner.candidate
     given.write_preset(winner)
     given.write_html(
-        winner, lambda *texts: contest.render(contest.Shown(made, rulings, kinds, guessed=guessed), *texts)
+        winner, lambda *texts: contest.render(contest.Shown(made, rulings, kinds, guessed=guessed, nets=net), *texts)
     )
     if given.as_json:
         document = report.compare_json(rulings, kinds, made, survived, net) | {"trees": trees.trees_json(guessed)}

@@ -17,6 +17,7 @@ from dflash_convert.report.charts import SERIES, Bar, bars
 from dflash_convert.report.html import document
 from dflash_convert.report.markup import facts, number, percent, section, table, tag, text
 from dflash_convert.report.plots import Curve, Point, curves, scatter
+from dflash_convert.validation.net import Net
 
 WITHOUT = 1  # the colour of no drafter
 POSITIONS = 16  # shown of methods without a drafter, which draft up to 64 tokens
@@ -25,13 +26,15 @@ POSITIONS = 16  # shown of methods without a drafter, which draft up to 64 token
 @dataclass(frozen=True)
 class Shown:
     """A contest for the page. ``works`` are loads, the first of which decides; ``kinds`` the same work by kind of
-    prompt; ``found`` a search's result, ``guessed`` what trees of drafts would keep."""
+    prompt; ``found`` a search's result, ``guessed`` what trees of drafts would keep, ``nets`` reduced heads beside
+    whole ones."""
 
     made: Contest
     works: Sequence[Ruling]
     kinds: Sequence[Ruling] = ()
     found: Tuned | None = None
     guessed: Sequence[Estimate] = ()
+    nets: Sequence[Net] = ()
     rows: Sequence[Standing] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -104,6 +107,7 @@ def _top(shown: Shown, title: str) -> str:
     badge = tag("span", text(words), class_="verdict " + ("faster" if ruling.pays else "no-gain"))
     sentence = verdict(shown.found).removeprefix(f"{ruling.label}: ") if shown.found else overall(shown)
     lead = tag("p", text(sentence), class_="lead")
+    lead += "".join(tag("p", text(line.strip())) for each in shown.nets for line in each.lines)
     values: list[tuple[str, str | None]] = []
     if ruling.pays and winner.speed is not None:
         spread = f"{winner.speed.spread[0]:.2f} to {winner.speed.spread[1]:.2f}"

@@ -55,12 +55,16 @@ def test_another_encoding_is_no_sibling(drafter: Path, reduce: Callable[..., Pat
     assert pairs([parse(str(other)), parse(str(reduce(drafter, 400)))]) == []
 
 
-def test_compare_says_what_is_left(played: Callable[..., Any], reduce: Callable[..., Path], drafter: Path) -> None:
+def test_compare_says_what_is_left(
+    played: Callable[..., Any], reduce: Callable[..., Path], drafter: Path, tmp_path: Path
+) -> None:
     lines = [f'{{"prompt": "{i}", "n_predict": 31, "set": "{"ab"[i % 2]}"}}' for i in range(4)]
     (found,) = played("compare", reduce(drafter, 400), "--json", lines=lines).json["net"]
     assert (found["drafter"], found["beside"]) == (f"{drafter.stem}-V400", drafter.stem)
     assert {part["kind"] for part in found["by_kind"]} == {"a", "b"}
-    told = played("compare", reduce(drafter, 300), lines=lines)
+    page = tmp_path / "page.html"
+    told = played("compare", reduce(drafter, 300), "--html", page, lines=lines)
     assert told.code == 0, told.err
     assert f"net: {drafter.stem}-V300 beside {drafter.stem}: no difference beyond noise: mean length" in told.out
+    assert f"{drafter.stem}-V300 beside {drafter.stem}: no difference" in page.read_text(encoding="utf-8")
     assert played("compare", "ngram-simple", "--json", lines=lines).json["net"] == []
