@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -247,3 +248,20 @@ def test_a_hub_that_fails_in_the_middle_leaves_no_output_and_what_it_gave(
     assert SHARDS[0] not in downloads(hub)
     assert downloads(hub).count(SHARDS[1]) >= 1
     assert out.stat().st_size > 100_000
+
+
+def test_ctrl_c_while_a_file_is_fetched_ends_at_once(hub: FakeHub, fixtures: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    asked, released = hub.held[SHARDS[1]] = threading.Event(), threading.Event()
+    call = [sys.executable, "-m", "dflash_convert", "owner/drafter", "--target-model-dir"]
+    call += [str(fixtures / "tiny-js" / "target"), "-o", str(tmp_path / "out" / "x.gguf"), "--threads", "2"]
+    process = subprocess.Popen(call, env=hub.environment(tmp_path / "home"), cwd=ROOT, stderr=subprocess.DEVNULL)
+    try:
+        assert asked.wait(30)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+    finally:
+        process.kill()
+        process.wait()
+        released.set()
+    assert [*(tmp_path / "out").iterdir()] == []
