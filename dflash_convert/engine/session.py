@@ -18,7 +18,7 @@ from dflash_convert.engine.failures import REQUEST, TIMEOUT, EngineRunError, die
 from dflash_convert.engine.process import EngineProcess
 from dflash_convert.engine.trace import EngineInfo, Launch, Request, Trace
 
-POLL = 0.02
+POLL, PAUSE = 0.02, 0.1  # seconds between two looks at an engine that loads: first and longest
 LOG_PATIENCE = 5.0  # seconds the log of a finished request may lag behind its reply
 IDLE_PATIENCE = 0.5  # and its last line behind the one before
 LAST_WORDS = 10.0  # seconds a dying engine has to finish dying
@@ -234,7 +234,7 @@ def _wait_until_ready(process: EngineProcess, client: Client, seconds: float) ->
             raise died(process.log(), status, "while loading")
         if time.monotonic() > deadline:
             raise _timeout(f"llama.cpp was not ready after {seconds:g} s", process.log())
-        pause = min(pause * 1.5, 0.5)
+        pause = min(pause * 1.5, PAUSE)
     if process.status is not None:
         raise died(process.log(), process.status, "while loading")
 

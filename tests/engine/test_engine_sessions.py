@@ -266,7 +266,7 @@ class TestFinding:
     def test_another_program(self) -> None:
         info = external.info("/bin/echo", "--llama-server")
         assert info.problem is not None
-        assert "no llama-server" in info.problem
+        assert "not a llama-server" in info.problem
 
     def test_devices_need_a_server(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(embedded, "installed", lambda: "1.0")

@@ -259,7 +259,7 @@ def test_ctrl_c_while_a_file_is_fetched_ends_at_once(hub: FakeHub, fixtures: Pat
     try:
         assert asked.wait(30)
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 130
+        assert process.wait(10) in (130, -signal.SIGINT)  # Python's own end where the signal came within an import
     finally:
         process.kill()
         process.wait()
