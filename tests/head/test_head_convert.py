@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from head_files import PAIR, TARGET, Run
+from head_files import PAIR, TARGET, Run, rewritten
 from make_checkpoints import VOCAB
 
 from dflash_convert.container.reader import open_gguf
+from dflash_convert.container.types import TensorType
 
 
 @pytest.fixture
@@ -117,3 +119,25 @@ def test_what_cannot_be_done(words: tuple[str, ...], code: int, text: str, run: 
     found, _, err = run("convert", PAIR / "drafter", "--target-model-dir", PAIR / "target", "-o", out, *words)
     assert (found, text in err) == (code, True), err
     assert not out.exists()
+
+
+def test_rows_are_proved_by_the_weights_that_they_came_from(
+    run: Run, fake_server: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The pair is validated with another encoding of the target."""
+    import quant
+
+    whole = open_gguf(TARGET)
+    rows = whole.data("output.weight").view("<u2").reshape(512, 128)
+    tensor = ((512, 128), TensorType.Q4_0, quant.quantize(quant.from_bf16(rows), "Q4_0").tobytes())
+    small = rewritten(whole, tmp_path / "target-small.gguf", tensors={"output.weight": tensor})
+    monkeypatch.setenv("DFLASH_LLAMA_SERVER", str(fake_server("normal")))
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "one", "n_predict": 16}\n')
+    out = tmp_path / "dflash-x.gguf"
+    code, _, err = run(
+        *("convert", PAIR / "drafter", "--target-model-dir", PAIR / "target", "-o", out, "--full"),
+        *("--target-gguf", TARGET, "--validate", small, "--prompts", prompts, "--quick"),
+    )
+    assert code == 0, err
+    assert out.exists()
