@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dflash_convert.engine.trace import Trace
 from dflash_convert.errors import ConfigError, UsageError
 from dflash_convert.jsonfile import text_of
 from dflash_convert.validation import reference, result
@@ -114,7 +116,8 @@ def from_parts(
 
 
 def from_run(path: Path, size: int) -> Ranking:
-    """A stored run or a validation's JSON: the target's own answers, the best ranking there is."""
+    """A validation's JSON, a stored reference or a run that ``compare`` has kept: the target's own answers, the best
+    ranking there is."""
     data = _read(path, MAX_RUN)
     try:
         document = json.loads(data)
@@ -123,6 +126,15 @@ def from_run(path: Path, size: int) -> Ranking:
     curve: tuple[float, ...] = ()
     if isinstance(document, dict) and document.get("kind") == reference.KIND:
         prompts = [(p.set, p.tokens) for p in reference.load(path).prompts]
+    elif isinstance(document, dict) and "traces" in document:
+        traces = _traces(document["traces"], path)
+        prompts = [("answers", trace.tokens) for trace in traces]
+        curve = result.figures(traces).acceptance_by_position or ()
+    elif isinstance(document, dict) and document.get("kind") in ("comparison", "tuning"):
+        raise ConfigError(
+            f"{path} holds the figures of a contest and no answers",
+            tip="compare and tune keep the answers in --keep DIR: give one of the files there",
+        )
     else:
         run = result.from_json(document, str(path))
         prompts = [(p.set, p.tokens) for p in run.prompts]
@@ -130,6 +142,13 @@ def from_run(path: Path, size: int) -> Ranking:
     if not any(tokens for _, tokens in prompts):
         raise ConfigError(f"{path} holds no token ids", tip="store a run again with: dflash-convert validate --json")
     return from_parts(f"the answers in {path}", sha256(data).hexdigest(), prompts, size, curve)
+
+
+def _traces(stored: Any, path: Path) -> list[Trace]:
+    try:
+        return [result.build(Trace, each) for each in stored]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path} is damaged: {error}") from None
 
 
 def from_text(paths: Sequence[Path], tokenize: Tokenize, size: int) -> Ranking:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dflash_convert.container.reader import Gguf
+from dflash_convert.contest.trial import Done
+from dflash_convert.engine.trace import Trace
 from dflash_convert.errors import ConfigError, UsageError, ValidationError
 from dflash_convert.head import ranking
 from dflash_convert.head.base import Base
@@ -116,6 +119,27 @@ def test_a_ranking_file(tmp_path: Path) -> None:
     path.write_text("")
     with pytest.raises(UsageError, match="holds no token"):
         ranking.from_file(path, 16)
+
+
+def test_a_run_that_compare_kept(tmp_path: Path) -> None:
+    traces = [
+        Trace(9, (i, i, 300 + i), "", 14, 6, 8, 1.0, 2.0, 2, accepted_per_position=(2, 2, 1, 1, 0, 0, 0))
+        for i in range(4)
+    ]
+    path = tmp_path / "kept.json"
+    path.write_text(json.dumps(asdict(Done(tuple(traces), (), 0))))
+    ranked = ranking.from_run(path, 512)
+    assert ranked.counts.nonzero()[0].tolist() == [0, 1, 2, 3, 300, 301, 302, 303]
+    assert (ranked.counts[0], ranked.counts[300]) == (2, 1)
+    assert ranked.held_out["answers"].sum() == 3
+    assert ranked.curve[:4] == (1.0, 1.0, 0.5, 0.5)
+    path.write_text(json.dumps({"traces": [{"tokens": "x"}]}))
+    with pytest.raises(ConfigError, match="is damaged"):
+        ranking.from_run(path, 512)
+    path.write_text(json.dumps({"kind": "comparison"}))
+    with pytest.raises(ConfigError, match="no answers") as caught:
+        ranking.from_run(path, 512)
+    assert "--keep DIR" in str(caught.value.tip)
 
 
 def test_a_run_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
