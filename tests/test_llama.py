@@ -93,7 +93,7 @@ def test_without_a_block_size_the_runtimes_defaults_count() -> None:
 def test_nobody_drafts_a_whole_block_unmeasured(block: int | None, drafts: int) -> None:
     """A block of 16 costs more than it brings on most machines; ``tune`` says where it does not."""
     assert llama.DFLASH.n_max([], block) == drafts
-    assert llama.DFLASH.n_max([llama.MARKOV], block) == min(block or 16, 7)
+    assert llama.DFLASH.n_max([llama.MARKOV_W1], block) == min(block or 16, 7)
 
 
 def test_methods_are_told_by_tensors() -> None:

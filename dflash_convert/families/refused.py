@@ -9,6 +9,7 @@ from typing import Any
 from dflash_convert.drafter import Weight
 from dflash_convert.errors import FamilyError
 from dflash_convert.hparams import Config
+from dflash_convert.llama import EAGLE3
 
 # architecture string -> (name, what the runtime lacks)
 ARCHITECTURES: Mapping[str, tuple[str, str]] = {
@@ -54,7 +55,7 @@ METHODS: tuple[tuple[re.Pattern[str], Method], ...] = (
     (re.compile(r"hydra", re.IGNORECASE), HYDRA),
     (re.compile(r"mlp_?speculator", re.IGNORECASE), MLP),
     (
-        re.compile(r"eagle3.*(deepseek|kimi|mla|longcat|glm_?moe_?dsa)|(deepseek|kimi|mla).*eagle3", re.IGNORECASE),
+        re.compile(r"(deepseek|kimi|mla).*eagle3|eagle3.*(deepseek|kimi|mla|longcat|glm_?moe_?dsa)", re.IGNORECASE),
         LATENT,
     ),
     (re.compile(r"eagle(?!3|\d*(?:_\d)?_?vl)|^hass", re.IGNORECASE), EAGLE),
@@ -131,7 +132,7 @@ def refuse(names: Sequence[str], config: Config, weights: Sequence[Weight]) -> N
 
 
 def _is_eagle3(names: Sequence[str], config: Config) -> bool:
-    return any("eagle3" in name.lower() for name in names) or "draft_vocab_size" in config.raw
+    return any(EAGLE3.name in name.lower() for name in names) or "draft_vocab_size" in config.raw
 
 
 def _refuse_markov(config: Config, weights: Sequence[Weight]) -> None:
