@@ -34,7 +34,7 @@ def test_eagle3_taps_are_stated_nested_or_derived_and_said(read: Read, key: Key)
     assert "from eagle_config, whose writers count outputs" in notes(read(nested), "derived")
     nested.config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [2, 4, mk.DEPTH]}
     assert read(nested).taps.inputs == (2, 4, mk.DEPTH)  # the target has no layer of that number, only an input
-    assert "so inputs are counted" in notes(read(nested), "warning")
+    assert "so it counts inputs" in notes(read(nested), "warning")
     assert read("eagle3", taps=Taps.from_outputs((0, 1, 2))).taps.inputs == (1, 2, 3)
 
 

@@ -148,7 +148,7 @@ def test_the_published_table_from_config_files_alone(tmp_path: Path) -> None:
         (("--memory", "-ctk", "q3_k"), 2, "not a cache type"),
         (("--memory", "--fit", "24MiB"), 2, "--fit counts the target's weights"),
         (("--memory", "--fit", "lots"), 2, "not an amount of memory"),
-        (("--fit", "24MiB"), 2, "--fit goes with --memory"),
+        (("--fit", "24MiB"), 2, "--fit has no effect without --memory"),
         (("--memory", "--fit", "24MiB", "-c", "512"), 2, "finds the context"),
     ],
 )
