@@ -11,6 +11,7 @@ from dflash_convert.reduced import map_fault
 
 KEEP = "convert again: the drafter's own lm_head and d2t belong together"
 NAME = "reduced-vocabulary"
+HEAD_ROWS = "dflash_convert.head.rows"  # of files whose head was made here
 
 
 def check_heads(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
@@ -41,3 +42,5 @@ def _map(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
         if fault is not None:
             cure = wrong_target(drafter) if fault.kind == "range" else "a file needs one absolute id for each draft row"
             yield error(NAME, f"d2t {fault.text}", target.rows, f"{cure}; or convert the drafter again")
+        elif HEAD_ROWS in drafter.keys and drafter.d2t.size > 1 and int((drafter.d2t[1:] - drafter.d2t[:-1]).min()) < 1:
+            yield warning(NAME, "d2t not ascending", None, "head writes it ascending: something else moved the rows")

@@ -74,6 +74,17 @@ def test_a_wrong_map_is_refused_by_check(made: Gguf, tmp_path: Path, ids: np.nda
     assert any(re.search(text, each) for each in found), found
 
 
+def test_rows_that_were_moved_are_told(made: Gguf, tmp_path: Path) -> None:
+    """Rows and ids together would be right in any order; head writes only one."""
+    swapped = IDS.copy()
+    swapped[[3, 4]] = swapped[[4, 3]]
+    place = patched(made, "d2t", swapped.astype("<i8").tobytes(), tmp_path)
+    found = check(*open_pair(place, TARGET))
+    assert [(f.name, f.severity, f.drafter) for f in found if f.name == "reduced-vocabulary"] == [
+        ("reduced-vocabulary", "warning", "d2t not ascending")
+    ]
+
+
 def test_a_head_of_another_target_is_refused(made: Gguf, tmp_path: Path) -> None:
     noise = (np.random.default_rng(0).integers(0x3C00, 0x3D00, (IDS.size, 128)) ^ 0x8000).astype("<u2")
     found = errors(patched(made, "output.weight", noise.tobytes(), tmp_path))
