@@ -75,7 +75,8 @@ def _own_head(facts: Facts) -> bool:
 
 
 def _interleaved(facts: Facts) -> bool:
-    return facts.stated("is_neox_style") is False or facts.stated("rope_is_neox_style") is False
+    names = ("is_neox_style", "rope_is_neox_style")
+    return any(place.get(name) is False for place in (facts.case.nested, facts.case.config) for name in names)
 
 
 def _no_half(facts: Facts) -> bool:
@@ -131,9 +132,11 @@ PURPOSE: tuple[Purpose, ...] = (
     ),
     Purpose(
         "the mask token outside the contract",
-        r"^key tokenizer\.ggml\.mask_token_id: .* instead of nothing",
-        "the converter reads it in `dflash_config` alone; without it llama.cpp aborts at the first draft",
+        r"^key tokenizer\.ggml\.mask_token_id: ",
+        "the converter reads it in `dflash_config` alone and else keeps the target tokenizer's own, or none: then "
+        "llama.cpp aborts at the first draft",
         "G10",
+        lambda f: f.case.nested.get("mask_token_id") is None,
     ),
     Purpose(
         "the activation",
@@ -151,8 +154,8 @@ PURPOSE: tuple[Purpose, ...] = (
     Purpose(
         "rope that rotates neighbours",
         r"^tensor blk\.\d+\.attn_[qk](_norm)?\.weight: other values",
-        "`is_neox_style` is the same fact as `rope_is_neox_style`, which alone the converter reads, and of an EAGLE-3 "
-        "head it reads neither",
+        "`is_neox_style` is the same fact as `rope_is_neox_style`, and the contract counts before the top; the "
+        "converter reads the latter at the top alone, and of an EAGLE-3 head neither",
         "G26",
         _interleaved,
     ),
@@ -275,7 +278,7 @@ PURPOSE: tuple[Purpose, ...] = (
     Purpose(
         "refused: a rope that the graph has not",
         REFUSED + r"(rope_type is '(longrope|dynamic with alpha|su)'|rope type \w+, which llama.cpp's DeepSeek-V4|"
-        r"rope type \w+ needs divisors|factor is missing)",
+        r"rope type \w+ needs divisors|factor is missing|rope type \w+; a Gemma-4 DSpark|llama.cpp cannot express it)",
         "the converter leaves the scaling out: the drafter then runs otherwise than it was trained",
     ),
     Purpose(
@@ -291,7 +294,8 @@ PURPOSE: tuple[Purpose, ...] = (
     ),
     Purpose(
         "refused: config and tensors contradict each other",
-        REFUSED + r"(has shape \[.*config\.json implies|max_position_embeddings is missing|head_dim is missing)",
+        REFUSED
+        + r"(has shape \[.*config\.json implies|(max_position_embeddings|head_dim|num_key_value_heads) is missing)",
         "llama.cpp refuses the file, or reads a size that the config does not state",
     ),
 )

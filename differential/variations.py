@@ -252,6 +252,8 @@ def anchor(rng: random.Random, v: Variation) -> str:
 
 def experts(rng: random.Random, v: Variation) -> str:
     """Fields of a mixture of experts, copied from a target."""
+    if v.family.startswith("deepseek"):
+        return "experts as they were"
     fields = {"num_experts": 8, "num_local_experts": 8, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
               "moe_intermediate_size": 64, "n_routed_experts": 8, "scoring_func": "sigmoid",
               "n_shared_experts": 1, "norm_topk_prob": True}  # fmt: skip
