@@ -15,7 +15,8 @@ from click.testing import CliRunner, Result
 
 from dflash_convert import conversion as convert
 from dflash_convert.checkpoint import SourceTensor
-from dflash_convert.cli import cli
+from dflash_convert.cli import cli, nextsteps
+from dflash_convert.cli.common import Given
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.conversion import Options, Source
 from dflash_convert.drafter import TensorPlan
@@ -77,6 +78,19 @@ def test_the_bare_command_converts_and_prints_only_the_path(fixtures: Path, tmp_
     command = "llama-server -m TARGET.gguf -md " + result.stdout.strip()
     assert f"{command} --spec-type draft-dflash --spec-draft-n-max 7 -fa on" in result.stderr
     assert "n-max is a first guess: dflash-convert tune" in result.stderr
+
+
+@pytest.mark.parametrize(("measured", "n_max"), [(4, 4), (None, 7)])
+def test_what_a_sweep_recommends_is_no_guess(
+    fixtures: Path, capsys: pytest.CaptureFixture[str], measured: int | None, n_max: int
+) -> None:
+    pair = fixtures / "tiny-js"
+    made = convert.prepare(Source(pair / "drafter"), Target.read(pair / "target"), Options())
+    given = Given(as_json=False, quiet=False, verbose=0)
+    nextsteps.after_convert(given, made, [Path("dflash-x.gguf")], Path("x.gguf"), measured)
+    said = capsys.readouterr().err
+    assert f"--spec-draft-n-max {n_max} " in said
+    assert ("a first guess" in said) is (measured is None)
 
 
 def test_several_types_in_one_pass_equal_single_ones(pair: tuple[Source, Source], tmp_path: Path) -> None:
