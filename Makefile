@@ -5,6 +5,7 @@ make test       set up and pass every check, as CI does
 make test-fast  the quick tests alone, on every core
 make lint       ruff and mypy              make format  mend what ruff can
 make faults     every file-system call failed in turn, 200 kills
+make portable   convert, quantize, check, verify and package as on Windows, Linux's calls taken away
 make limits     memory of every type       make fuzz    fuzzing
 make image      a container image (make image-cuda LLAMA_IMAGE=…), Dockerfile says more
 make man        the manual page in $(OUT)/man
@@ -26,7 +27,7 @@ export HELP
 help:
 	@echo "$$HELP"
 
-.PHONY: help demo test test-fast lint format faults limits fuzz audit hardware release clean docs man image image-cuda differential
+.PHONY: help demo test test-fast lint format faults portable limits fuzz audit hardware release clean docs man image image-cuda differential
 
 $(BIN)/dflash-convert: pyproject.toml
 	@echo "setting up $(VENV): a minute or two the first time"
@@ -90,6 +91,12 @@ FUZZ_RUNS ?= 100000
 
 faults: $(BIN)/dflash-convert
 	DFLASH_FAULTS=all DFLASH_KILLS=200 $(BIN)/python -m pytest tests/faults
+
+# convert, quantize, check, verify and package with the calls taken away that only Linux or only POSIX systems have
+portable: $(BIN)/dflash-convert
+	$(BIN)/python tests/portable_system.py tests/convert tests/quantize tests/pairing tests/verify tests/container \
+		tests/release/test_release_package.py tests/parity $(PORTABLE)
+	$(BIN)/python -m pytest tests/output tests/test_portable.py tests/faults/test_faults_processes.py
 
 limits: $(BIN)/dflash-convert
 	DFLASH_LIMITS=all $(BIN)/python -m pytest tests/test_limits.py

@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from dflash_convert import arrivals
 from dflash_convert.errors import CheckpointError, ConfigError
 from dflash_convert.jsonfile import parse_json, read_json
+from dflash_convert.system import open_read, read_all
 from dflash_convert.text import one_line, shorten
 
 INDEX = "model.safetensors.index.json"
@@ -277,13 +278,9 @@ class Reader:
         try:
             if fd is None:
                 arrivals.wait(tensor.file)
-                fd = self._fds[tensor.file] = os.open(tensor.file, os.O_RDONLY)
+                fd = self._fds[tensor.file] = open_read(tensor.file)
             offset = tensor.offset + start
-            while buffer:
-                done = os.preadv(fd, [buffer], offset)
-                if done == 0:
-                    raise CheckpointError(f"{tensor.file}: tensor {tensor.name!r} ends early")
-                buffer = buffer[done:]
-                offset += done
+            if not read_all(fd, buffer, offset):
+                raise CheckpointError(f"{tensor.file}: tensor {tensor.name!r} ends early")
         except OSError as error:
             raise CheckpointError(f"{tensor.file}: cannot be read ({error.strerror})") from None

@@ -18,8 +18,8 @@ from typing import IO, Any
 
 from dflash_convert import child, errors
 from dflash_convert.errors import DflashError
+from dflash_convert.system import receive_files, send_files
 
-MAX_FDS = 250  # that one message can carry
 Json = dict[str, Any]
 ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
@@ -28,11 +28,6 @@ ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }
 Event = tuple[int, Json] | BaseException | None
-
-
-def can_share() -> bool:
-    """Whether this system hands open files to other processes; Windows does not."""
-    return hasattr(socket, "send_fds")
 
 
 class Workers:
@@ -146,7 +141,7 @@ def _feed(
     more = True
     try:
         with link.makefile("r", encoding="utf-8") as replies:
-            socket.send_fds(link, [json.dumps(fds).encode()], fds)
+            send_files(link, fds)
             _reply(process, replies)
             while True:
                 while more and len(given) <= ahead:
@@ -185,10 +180,9 @@ def serve(link: socket.socket, work: Callable[[Json, dict[int, int]], Json]) -> 
 
     ``work`` receives a task and the parent's descriptor numbers with this process's own.
     """
-    message, received, _, _ = socket.recv_fds(link, 1 << 16, MAX_FDS)
-    if not message:
+    fds = receive_files(link)
+    if fds is None:
         return
-    fds = dict(zip(json.loads(message), received, strict=True))
     try:
         link.sendall(b"{}\n")
         for line in link.makefile(encoding="utf-8"):

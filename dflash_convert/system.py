@@ -1,4 +1,4 @@
-"""The system calls behind :mod:`dflash_convert.output`, each with a slower way where it does not exist.
+"""What not every system has, each with another way where it does not exist; no other module asks which it runs on.
 
 Linux has nameless files, hard links, exchanging renames and locks; macOS, Windows and some file systems lack some of
 them.  Windows refuses to delete or rename a file that is open, which serves as the lock there.
@@ -7,15 +7,23 @@ them.  Windows refuses to delete or rename a file that is open, which serves as 
 from __future__ import annotations
 
 import errno
+import json
 import os
+import signal
+import socket
+import subprocess
 import sys
+import tempfile
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 NOT_OFFERED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)  # by this file system
+READ_SIZE = 1 << 20  # bytes of one read into a buffer that has to be copied
+MAX_FDS = 250  # that one message can carry
 NOREPLACE, EXCHANGE = 1, 2  # renameat2(2)
 
 
@@ -78,17 +86,77 @@ def write_all(fd: int, data: ReadableBuffer, offset: int) -> None:
 def read_all(fd: int, buffer: memoryview, offset: int) -> bool:
     """Fill ``buffer`` from ``offset`` on, however short the single reads are; False when the file ends before."""
     while buffer:
-        if hasattr(os, "preadv"):
-            done = os.preadv(fd, [buffer], offset)
-        else:
-            os.lseek(fd, offset, os.SEEK_SET)
-            part = os.read(fd, len(buffer))
-            done = len(part)
-            buffer[:done] = part
+        done = read_some(fd, buffer, offset)
         if done == 0:
             return False
         buffer, offset = buffer[done:], offset + done
     return True
+
+
+def read_some(fd: int, buffer: memoryview, offset: int) -> int:
+    """How many bytes from ``offset`` on were read into ``buffer``; 0 at the end of the file."""
+    if hasattr(os, "preadv"):
+        return os.preadv(fd, [buffer], offset)
+    os.lseek(fd, offset, os.SEEK_SET)
+    part = os.read(fd, min(len(buffer), READ_SIZE))
+    buffer[: len(part)] = part
+    return len(part)
+
+
+def open_read(path: Path) -> int:
+    """For reading bytes: Windows would change line ends."""
+    return os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+
+
+def can_share() -> bool:
+    """Whether open files can be handed to other processes (:func:`send_files`)."""
+    return hasattr(socket, "send_fds")
+
+
+def send_files(link: socket.socket, fds: list[int]) -> None:
+    socket.send_fds(link, [json.dumps(fds).encode()], fds)
+
+
+def receive_files(link: socket.socket) -> dict[int, int] | None:
+    """The sender's descriptor numbers with this process's own; None when the sender is gone."""
+    message, received, _, _ = socket.recv_fds(link, 1 << 16, MAX_FDS)
+    return dict(zip(json.loads(message), received, strict=True)) if message else None
+
+
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """By which a program is politely asked to end, besides Ctrl-C; a terminal's hang-up where there is one."""
+    return tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+def end_group(child: subprocess.Popen[bytes], *, kill: bool = False) -> None:
+    """Ask ``child`` and its own children to end, or end them. It was started with ``start_new_session``; where there
+    are no groups of processes only the child is ended, and its workers and engines end with it."""
+    with suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "killpg"):
+            os.killpg(child.pid, signal.SIGKILL if kill else signal.SIGTERM)
+        elif kill:
+            child.kill()
+        else:
+            child.terminate()
+
+
+def start_writeback(fd: int, offset: int, nbytes: int) -> None:
+    """Let the disk begin now: the sync at the end, which no worker shares, then waits for little."""
+    if hasattr(os, "posix_fadvise"):
+        with suppress(OSError):  # advice; a failed write is told by fsync
+            os.posix_fadvise(fd, offset, nbytes, os.POSIX_FADV_DONTNEED)
+
+
+def open_log(prefix: str) -> tuple[IO[bytes], int, Path | None]:
+    """A temporary file for a child to write to, a descriptor to read it by meanwhile, and its name where it has one.
+
+    Without reads at an offset the reader needs a position of its own, and so a file that can be opened again.
+    """
+    if hasattr(os, "preadv"):
+        file = tempfile.TemporaryFile(prefix=prefix)  # noqa: SIM115 - the caller closes it
+        return file, file.fileno(), None
+    named = tempfile.NamedTemporaryFile(prefix=prefix, delete=False)  # noqa: SIM115
+    return named, open_read(Path(named.name)), Path(named.name)
 
 
 def writes_in_parallel() -> bool:

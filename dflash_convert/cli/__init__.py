@@ -18,6 +18,7 @@ from dflash_convert.cli.answers import foreign_option, refuse_empty
 from dflash_convert.cli.broken import FULL, discard_output, end_with_pipe
 from dflash_convert.cli.terminal import INTERRUPTED, Call, call_of, causes, kind_of, report
 from dflash_convert.errors import DflashError, InputError, OutputError, UsageError
+from dflash_convert.system import ending_signals
 from dflash_convert.text import one_line
 
 # command -> (module, one-line help); the module holds a click command named ``command``
@@ -144,7 +145,7 @@ def _unwind_on_signals() -> None:
 
     if threading.current_thread() is not threading.main_thread():
         return
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in ending_signals():
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup keeps its meaning
             signal.signal(number, stop)
 

@@ -233,7 +233,7 @@ def open_gguf(path: str | Path) -> Gguf:
     path = Path(path)
     try:
         # not blocking: opening a pipe would wait for its other end
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         try:
             status = os.fstat(fd)
             if stat.S_ISDIR(status.st_mode):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from dflash_convert.arrivals import size_of
 from dflash_convert.checkpoint import weight_files
-from dflash_convert.processes import Workers, can_share
-from dflash_convert.system import writes_in_parallel
+from dflash_convert.processes import Workers
+from dflash_convert.system import can_share, writes_in_parallel
 
 SMALL = 1 << 25  # elements below which starting workers costs more than it saves
 

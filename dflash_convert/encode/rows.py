@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from dflash_convert.encode.jobs import Job
 from dflash_convert.encode.transforms import NUMPY_DTYPE, RowSource, granularity
 from dflash_convert.errors import OutputError
 from dflash_convert.output import TIPS
-from dflash_convert.system import write_all
+from dflash_convert.system import start_writeback, write_all
 
 CHUNK = 1 << 18
 
@@ -104,10 +102,3 @@ def write(fd: int, data: Any, offset: int) -> None:
         write_all(fd, data, offset)
     except OSError as error:
         raise OutputError(f"writing failed: {error.strerror}", tip=TIPS.get(error.errno or 0)) from error
-
-
-def start_writeback(fd: int, offset: int, nbytes: int) -> None:
-    """Let the disk begin now: the sync at the end, which no worker shares, then waits for little."""
-    if hasattr(os, "posix_fadvise"):
-        with contextlib.suppress(OSError):  # advice; a failed write is told by fsync
-            os.posix_fadvise(fd, offset, nbytes, os.POSIX_FADV_DONTNEED)

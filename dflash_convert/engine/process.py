@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from dflash_convert.system import open_log, read_all
 
 GUARD = Path(__file__).with_name("guard.py")
 STOP_TIMEOUT = 8.0
@@ -19,7 +20,7 @@ class EngineProcess:
     """A running engine. Its stderr goes to a file, so that it never blocks and is there after a crash."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._log = tempfile.TemporaryFile(prefix="dflash-engine-")  # noqa: SIM115 - closed by stop()
+        self._log, self._reader, self._named = open_log("dflash-engine-")  # closed by stop()
         env = {**os.environ, "GGML_NO_BACKTRACE": "1", **environment}
         self._guard = subprocess.Popen(
             [sys.executable, "-S", "-E", str(GUARD), *command],
@@ -47,12 +48,13 @@ class EngineProcess:
         """What it has written to stderr since byte ``start``."""
         if self._final_log is not None:
             return self._final_log.encode()[start:].decode(errors="replace")
-        descriptor = self._log.fileno()
-        size = os.fstat(descriptor).st_size
-        return os.pread(descriptor, max(size - start, 0), start).decode(errors="replace")
+        size = os.fstat(self._reader).st_size
+        data = bytearray(max(size - start, 0))
+        read_all(self._reader, memoryview(data), start)
+        return data.decode(errors="replace")
 
     def log_size(self) -> int:
-        return len(self._final_log.encode()) if self._final_log is not None else os.fstat(self._log.fileno()).st_size
+        return len(self._final_log.encode()) if self._final_log is not None else os.fstat(self._reader).st_size
 
     def stop(self) -> None:
         """End it and keep its log; harmless when it has ended already."""
@@ -66,6 +68,9 @@ class EngineProcess:
             self._guard.wait()
         self._final_log = self.log()
         self._log.close()
+        if self._named is not None:
+            os.close(self._reader)
+            self._named.unlink(missing_ok=True)
 
 
 def _status(code: int | None) -> int | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +25,7 @@ from dflash_convert.output import write_text
 from dflash_convert.release.job import Outcome, child_environment, last_error, program, run_step
 from dflash_convert.release.manifest import MANIFEST, verify_manifest
 from dflash_convert.release.plan import Job, Pair, Release
+from dflash_convert.system import end_group
 from dflash_convert.watching import UNSEEN, Watch
 
 SCHEMA = 1
@@ -144,17 +144,12 @@ class LocalRunner:
             self._stopped = True
             children = list(self._children)
         for child in children:
-            _signal(child, signal.SIGTERM)
+            end_group(child)
         for child in children:
             try:
                 child.wait(GRACE)
             except subprocess.TimeoutExpired:
-                _signal(child, signal.SIGKILL)
-
-
-def _signal(child: subprocess.Popen[bytes], number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, number)
+                end_group(child, kill=True)
 
 
 def job_command(release: Path, name: str, *, force: bool) -> list[str]:

@@ -20,7 +20,7 @@ import quant
 from dflash_convert.container.reader import TensorInfo
 from dflash_convert.container.types import BLOCK, TensorType
 from dflash_convert.errors import ContainerError
-from dflash_convert.system import read_all
+from dflash_convert.system import open_read, read_all
 
 F32 = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
@@ -225,7 +225,7 @@ class FileRows:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        self.fd = open_read(path)
 
     def __enter__(self) -> FileRows:
         return self

@@ -28,7 +28,8 @@ from dflash_convert.engine import embedded
 from dflash_convert.errors import EngineError
 from dflash_convert.hashing import sha256_of
 from dflash_convert.notes import Note
-from dflash_convert.processes import Json, Workers, can_share
+from dflash_convert.processes import Json, Workers
+from dflash_convert.system import can_share
 from dflash_convert.verification.vocabulary import PROBES, probe_texts, round_trip, tokenizer_file, vocabulary_keys
 from dflash_convert.vocab.load import LARGE
 

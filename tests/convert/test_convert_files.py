@@ -23,6 +23,7 @@ from dflash_convert.drafter import TensorPlan
 from dflash_convert.encode.pool import Pool
 from dflash_convert.errors import CheckpointError, ConfigError, OutputError, PairingError, UsageError
 from dflash_convert.plan import TypeOptions, resolve_outtype
+from dflash_convert.system import can_share
 from dflash_convert.target import Target
 
 
@@ -275,6 +276,7 @@ def test_a_wrong_option_is_named_not_the_config(fixtures: Path, option: str, val
     assert "config.json" not in done.stderr
 
 
+@pytest.mark.skipif(not can_share(), reason="no workers where files cannot be handed over")
 def test_a_pool_runs_once(pair: tuple[Source, Source], tmp_path: Path) -> None:
     conversion = convert.prepare(*pair, Options(outtypes=("q8_0",)))
     with Pool(2) as pool:

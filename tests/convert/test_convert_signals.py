@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dflash_convert import child
+from dflash_convert.system import can_share, ending_signals
 
 
 def convert(fixtures: Path, output: Path) -> list[str]:
@@ -43,7 +44,7 @@ def proving(fixtures: Path, tmp_path: Path, number: signal.Signals) -> Iterator[
         yield process
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("number", ending_signals(), ids=lambda number: number.name)
 def test_an_ended_proof_leaves_nothing(number: signal.Signals, fixtures: Path, tmp_path: Path) -> None:
     with proving(fixtures, tmp_path, number) as process:
         process.send_signal(number)
@@ -52,7 +53,9 @@ def test_an_ended_proof_leaves_nothing(number: signal.Signals, fixtures: Path, t
     assert (out, "Traceback" in err) == ("", False)
     last = "ERROR interrupted\nTIP   no output was written; the same command goes on:\n  dflash-convert "
     assert last in err
-    assert list((tmp_path / "out").iterdir()) == []
+    left = [path.name for path in (tmp_path / "out").iterdir()]
+    # where an open file cannot be removed, what the interrupted step has mapped stays hidden until the next run
+    assert all(name.startswith(".") for name in left) if not can_share() else left == []
 
 
 def test_what_a_killed_proof_leaves_goes_with_the_next_run(fixtures: Path, tmp_path: Path) -> None:
@@ -66,6 +69,7 @@ def test_what_a_killed_proof_leaves_goes_with_the_next_run(fixtures: Path, tmp_p
 
 
 @pytest.mark.parametrize("when", ["before the outputs", "before a job", "during a job"])
+@pytest.mark.skipif(not can_share(), reason="no workers where files cannot be handed over")
 def test_a_worker_whose_parent_is_gone_ends_quietly(when: str) -> None:
     job = b'{"name": "x", "shape": [1, 1], "transform": "copy", "argument": 0, "scheme": "", "block": [0, 0], '
     job += b'"type": null, '
