@@ -47,7 +47,8 @@ def kind_of(gguf: Gguf) -> Kind:
         return CONTROL
     if stated == "adapter" or "adapter.type" in gguf.keys:
         return LORA if gguf.get("adapter.type") == "lora" else ADAPTER
-    if stated == "vocab" or (not gguf.tensors and "tokenizer.ggml.model" in gguf.keys and gguf.whole):
+    split = gguf.get("split.count", 1) != 1  # whose first file may hold the keys alone
+    if stated == "vocab" or (not gguf.tensors and not split and "tokenizer.ggml.model" in gguf.keys):
         return VOCABULARY
     if not architecture:
         return NOTHING

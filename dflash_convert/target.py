@@ -15,13 +15,12 @@ from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.shards import SHARD, first_shard
 from dflash_convert.container.types import array_length
 from dflash_convert.errors import ConfigError, FamilyError, UsageError
+from dflash_convert.gguf_kind import OTHER, kind_of
 from dflash_convert.hparams import Config
 
 if TYPE_CHECKING:
     from dflash_convert.hub import Resolved
 
-# what general.type calls a GGUF that holds no model (llama.cpp's gguf-py/gguf/constants.py, GGUFType)
-NO_MODELS = {"mmproj": "a projector for images or sound", "imatrix": "an importance matrix", "adapter": "an adapter"}
 # the end of a GGUF's name that names its encoding
 ENCODING = re.compile(r"[-._](?:UD-)?(?:I?Q\d\w*|BF16|F16|F32|TQ\d_\d|MXFP4\w*|NVFP4\w*)$", re.IGNORECASE)
 
@@ -147,14 +146,9 @@ def config_of(gguf: Gguf) -> dict[str, Any]:
 
 
 def _refuse_no_model(gguf: Gguf) -> None:
-    kind = NO_MODELS.get(str(gguf.get("general.type")))
-    if kind is None and gguf.architecture == "clip":
-        kind = NO_MODELS["mmproj"]
-    tip = "give the GGUF of the target model itself"
-    if kind is not None:
-        raise FamilyError(f"{gguf.path} is {kind}, not a target model", tip=tip)
-    if llama.drafter(gguf.architecture) is not None:
-        return
+    kind = kind_of(gguf)
+    if kind.group == OTHER:
+        tip = f"give the GGUF of the target model itself; this one is for {kind.use}"
+        raise FamilyError(f"{gguf.path} is {kind.text}, not a target model", tip=tip)
     if not gguf.tensors and gguf.get("split.count", 1) == 1:
-        what = "a vocabulary alone" if "tokenizer.ggml.tokens" in gguf.keys else "a GGUF without tensors"
-        raise FamilyError(f"{gguf.path} is {what}, not a target model", tip=tip)
+        raise FamilyError(f"{gguf.path} holds no tensors: it is no target model", tip="download or convert it again")

@@ -183,12 +183,12 @@ def test_a_split_file_by_any_part(pair: Path, tmp_path: Path) -> None:
 
 
 NO_TARGETS = {
-    "a projector for images or sound": [string("general.architecture", "clip")],
+    "a multimodal projector (mmproj)": [string("general.architecture", "clip")],
     "an importance matrix": [string("general.type", "imatrix")],
     "an adapter": [string("general.type", "adapter"), string("general.architecture", "qwen3")],
-    "a GGUF without tensors": [string("general.architecture", "qwen3")],
-    "a vocabulary alone": [
+    "a vocabulary without weights": [
         string("general.architecture", "qwen3"),
+        string("tokenizer.ggml.model", "gpt2"),
         array("tokenizer.ggml.tokens", ValueType.STRING, ["a"]),
     ],
 }
@@ -196,7 +196,7 @@ NO_TARGETS = {
 
 @pytest.mark.parametrize("what", NO_TARGETS)
 def test_what_is_no_target_is_named(pair: Path, tmp_path: Path, what: str) -> None:
-    path = write_gguf(tmp_path / "x.gguf", NO_TARGETS[what], tensors="without" not in what and "alone" not in what)
+    path = write_gguf(tmp_path / "x.gguf", NO_TARGETS[what], tensors="without" not in what)
     for call in (
         (pair / "drafter", "--target-model-dir", path, "-o", tmp_path / "out.gguf"),
         ("check", pair / "drafter", path),
@@ -204,6 +204,18 @@ def test_what_is_no_target_is_named(pair: Path, tmp_path: Path, what: str) -> No
         ("inspect", pair / "drafter", "--target-model-dir", path),
     ):
         assert f"x.gguf is {what}, not a target model" in run(*call, code=3).stderr
+
+
+def test_a_file_without_tensors_is_no_target(pair: Path, tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "x.gguf", [string("general.architecture", "qwen3")], tensors=0)
+    assert "holds no tensors" in run("check", pair / "drafter", path, code=3).stderr
+    parts = [
+        string("general.architecture", "qwen3"),
+        u32("split.count", 2),
+        *(kv for kv in open_gguf(pair / "target-bf16.gguf").keys.values() if not kv.name.startswith("general.arch")),
+    ]
+    first = write_gguf(tmp_path / "x-00001-of-00002.gguf", parts, tensors=0)  # as llama-gguf-split may write it
+    run("check", pair / "drafter", first)
 
 
 def test_a_drafter_as_target_is_refused_as_a_pair(pair: Path, tmp_path: Path) -> None:
