@@ -151,3 +151,23 @@ def test_what_is_asked_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     assert system.peak_memory()[0] > 1 << 20
     monkeypatch.setitem(sys.modules, "resource", None)
     assert system.peak_memory() == (0, 0)
+
+
+# --- the workflow -----------------------------------------------------------------------------------------------
+
+
+def test_the_workflow_covers_systems_and_pythons_and_names_tests_that_exist() -> None:
+    yaml = pytest.importorskip("yaml")
+    root = PACKAGE.parent
+    jobs = yaml.safe_load((root / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))["jobs"]
+    supported = [f"3.{minor}" for minor in range(10, 15)]
+    assert all(job["strategy"]["matrix"]["python"] == supported for job in jobs.values())
+    assert {job["runs-on"] for job in jobs.values()} == {"ubuntu-latest", "${{ matrix.os }}"}
+    assert jobs["other"]["strategy"]["matrix"]["os"] == ["macos-latest", "windows-latest"]
+    words = [word for job in jobs.values() for step in job["steps"] for word in step.get("run", "").split()]
+    paths = [root / word for word in words if word.startswith("tests/")]
+    assert len(paths) > 10
+    assert not [path for path in paths if not path.exists()]
+    # none of them needs at import what Windows lacks
+    modules = [module for path in paths for module in (path.rglob("test_*.py") if path.is_dir() else [path])]
+    assert {module.name: names(module) & MODULES for module in modules if names(module) & MODULES} == {}
