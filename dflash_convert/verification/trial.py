@@ -25,7 +25,7 @@ from dflash_convert import usercache
 from dflash_convert.container.types import array_length
 from dflash_convert.container.writer import layout
 from dflash_convert.engine import embedded
-from dflash_convert.errors import EngineError
+from dflash_convert.errors import EngineError, TokenizerError
 from dflash_convert.hashing import sha256_of
 from dflash_convert.notes import Note
 from dflash_convert.processes import Json, Workers
@@ -61,8 +61,8 @@ def tried(gguf: Path, target: Path | None, scratch: Path | None = None) -> Tried
     """The file's vocabulary in the embedded engine against the tokenizer library of the directory ``target``.
 
     Ids that differ are differences, unless a known limit of llama.cpp explains them; without an engine a note says that
-    nothing was run, and so it does without a directory: beside a target's GGUF there is no such library.
-    TokenizerError for a file without a vocabulary or a target without a library's tokenizer.
+    nothing was run, and so it does for a file without a vocabulary and for a target whose tokenizer no library reads
+    (a GGUF without a directory, a directory with ranks alone).
     """
     if target is None:
         text = "the vocabulary was not tried against the target's own tokenizer: a GGUF brings none"
@@ -71,7 +71,10 @@ def tried(gguf: Path, target: Path | None, scratch: Path | None = None) -> Tried
     if engine is None:
         return Tried(notes=(_not_tried("no embedded engine is installed", "info"),))
     texts = probe_texts(PROBES)
-    key = _key(gguf, target, texts, engine)
+    try:
+        key = _key(gguf, target, texts, engine)
+    except TokenizerError as error:
+        return Tried(notes=(_not_tried(str(error), "warning"),))
     limits = _recall(key)
     if limits is not None:
         return Tried(notes=_notes(limits, len(texts), BEFORE))

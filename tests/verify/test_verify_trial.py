@@ -21,7 +21,7 @@ from dflash_convert.container.types import array
 from dflash_convert.engine import embedded
 from dflash_convert.engine.failures import LOAD, EngineRunError
 from dflash_convert.engine.trace import EngineInfo, to_split
-from dflash_convert.errors import TokenizerError
+from dflash_convert.errors import ContainerError
 from dflash_convert.target import Target
 from dflash_convert.verification import trial
 from dflash_convert.verification.tensors import verify
@@ -166,10 +166,26 @@ def test_it_comes_back_from_its_process_as_it_was() -> None:
     assert tried_from_json(json.loads(json.dumps(one.json()))) == one
 
 
-def test_its_error_is_raised_where_the_result_is_asked_for(converted: Convert, tmp_path: Path) -> None:
+def test_its_error_is_raised_where_the_result_is_asked_for(target: Path, tmp_path: Path) -> None:
     pytest.importorskip("xllamacpp")
-    with Trial(converted("Q8_0"), tmp_path) as one, pytest.raises(TokenizerError, match=r"neither tokenizer\.json"):
+    with Trial(tmp_path / "no.gguf", target) as one, pytest.raises(ContainerError, match="no such file"):
         one.result()
+
+
+def test_what_no_library_reads_is_said(runs: Runs, converted: Convert, target: Path, tmp_path: Path) -> None:
+    (target / "tokenizer.json").unlink()
+    (note,) = tried(converted("Q8_0"), target).notes
+    assert note.level == "warning"
+    assert "not tried in llama.cpp" in note.text
+    assert "neither tokenizer.json nor" in note.text
+
+    def without(keys: Keys, tensors: Tensors) -> None:
+        for name in [name for name in keys if name.startswith("tokenizer.")]:
+            del keys[name]
+
+    bare = rewrite(converted("Q8_0"), tmp_path / "bare.gguf", without)
+    assert "no vocabulary in this file" in tried(bare, target).notes[0].text
+    assert runs.count == 0
 
 
 def test_nothing_is_left_when_the_rest_fails(fixtures: Path, converted: Convert, tmp_path: Path) -> None:
