@@ -55,6 +55,11 @@ class Given:
     def say(self, text: str) -> None:
         say(text, quiet=self.quiet)
 
+    def detail(self, text: str) -> None:
+        """With -v."""
+        if self.verbose:
+            self.say(text)
+
     def show_notes(self, notes: Iterable[Note]) -> None:
         show_notes(notes, quiet=self.quiet)
 

@@ -16,6 +16,7 @@ from dflash_convert.cli.terminal import echo, emit
 if TYPE_CHECKING:
     from dflash_convert.container.types import KV
     from dflash_convert.drafter import Overrides
+    from dflash_convert.forks.migrate import Migration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +71,18 @@ def command(given: MigrateGiven) -> None:
         }
         emit(result)
     elif given.dry_run:
-        for plan, kind in migration.tensors:
-            origin = plan.sources[0].name if plan.sources else "a key"
-            echo(f"  {plan.name:<36} {kind.name:<6} <- {origin}")
+        echo("\n".join(_mapping(migration)))
     else:
+        given.detail("\n".join(_mapping(migration)))
         given.say(f"{given.source} ({migration.dialect.name}) rewritten for llama.cpp")
         click.echo(given.output)
         nextsteps.after_file(given, given.output)
+
+
+def _mapping(migration: Migration) -> list[str]:
+    """New names, types and old names."""
+    rows = [(p.name, kind.name, p.sources[0].name if p.sources else "a key") for p, kind in migration.tensors]
+    return [f"  {name:<36} {kind:<6} <- {origin}" for name, kind, origin in rows]
 
 
 def _vocabulary(target: str, given: MigrateGiven) -> Callable[[int], Sequence[KV]]:

@@ -76,6 +76,8 @@ def command(given: QuantizeGiven) -> None:
             threads=given.threads,
             progress=bar.update,
         )
+    for name, info in open_gguf(given.output).tensors.items() if given.verbose else ():
+        given.detail(f"  {name:<36} {info.type.name}")
     for text in done.fallbacks:
         given.say(f"  fallback: {text}")
     kinds = ", ".join(f"{n} {kind}" for kind, n in done.tensor_types.items())

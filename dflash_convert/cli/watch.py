@@ -110,6 +110,9 @@ def show_sizes(prepared: Prepared, given: Given, threads: int | None) -> None:
     for plan, path in zip(files, prepared.paths, strict=True):
         kinds = ", ".join(f"{n} {kind}" for kind, n in plan.type_counts().items())
         given.say(f"{path}: {size(layout(plan.keys, plan.entries).size)}, {kinds}")
+        for tensor, kind in plan.tensors:
+            source = ", ".join(each.name for each in tensor.sources) or tensor.transform
+            given.detail(f"  {tensor.name:<36} {kind.name:<6} <- {source}")
     elements = sum(math.prod(tensor.shape) for tensor in prepared.conversion.description.tensors)
     needed = estimate.seconds([plan.entries for plan in files], pool_size(threads, elements))
     if needed is not None:

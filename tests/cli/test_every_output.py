@@ -131,6 +131,10 @@ def test_more_detail_tells_what_it_took(run: Run) -> None:
     assert re.fullmatch(
         r"took [\d.]+ s, [\d.,]+ MB of memory( and [\d.,]+ [MG]B in a child process)?", long.err.splitlines()[-1]
     )
+    long = run("tiny/drafter --target-model-dir tiny/target --target-name more -t q8_0 -v").err
+    assert re.search(r"^  blk\.0\.attn_q\.weight +Q8_0 +<-\s+layers\.0\.self_attn\.q_proj\.weight$", long, re.MULTILINE)
+    long = run("quantize dflash-more-Q8_0.gguf more.gguf q4_0 --allow-requantize -v").err
+    assert re.search(r"^  blk\.0\.attn_q\.weight +Q4_0$", long, re.MULTILINE)
     assert run("inspect nowhere -v").err.splitlines()[0].startswith("took "), "also of what failed"
 
 
