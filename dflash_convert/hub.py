@@ -119,7 +119,7 @@ def parse_spec(text: str) -> Spec | None:
 def existing(path: Path) -> Path:
     """``path``; UsageError when nothing is there."""
     if not path.exists():
-        raise UsageError(f"{path}: no such file or directory")
+        raise UsageError(f"{path}: no such file or directory", tip=hub_names.local_tip(path))
     return path
 
 

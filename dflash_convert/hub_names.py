@@ -48,6 +48,16 @@ def read(text: str, role: str) -> Read:
     return _told(text, _remote(bare, role))
 
 
+def local_tip(path: Path) -> str | None:
+    """Where only a local path is taken: how something of the Hub that was given instead gets here; else None."""
+    text = str(path)  # a path keeps one slash of two
+    page = re.match(r"(?:https?:/|hf:/)?(?:www\.)?(?:huggingface\.co|hf\.co)?/?([\w.-]+/[\w.-]+)(/|$)", text)
+    there = path.is_absolute() or text.startswith(("..", "~")) or (path.parts[0:1] and Path(path.parts[0]).is_dir())
+    if page is None or there or (path.suffix == ".gguf" and "huggingface" not in text):
+        return None
+    return f"a local path is needed here; what is on the Hub is fetched with: hf download {page[1]}"
+
+
 def _told(text: str, meant: str) -> Read:
     return Read(meant, () if meant == text else (Note("info", f"{text} is read as {meant}"),))
 

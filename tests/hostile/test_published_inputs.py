@@ -254,7 +254,7 @@ def test_a_wrapped_target_is_read_under_every_name(pair: Pair, name: str) -> Non
     drafter, target = pair
     plain = Target.read(target).stated
     before = [(kv.name, kv.value) for kv in prepared(pair).files[0].keys if not kv.name.endswith("sha256")]
-    memory = target_model(target)
+    memory = target_model(Target.read(target))
     edit(target / "config.json", _wrap(name))
     stated = Target.read(target).stated
     for field in ("hidden_size", "num_hidden_layers", "vocab_size", "max_position_embeddings"):
@@ -267,7 +267,7 @@ def test_a_wrapped_target_is_read_under_every_name(pair: Pair, name: str) -> Non
     assert shown.kind == "target"
     assert shown.data["shapes"]["vocab_size"] == plain.integer("vocab_size")
     assert shown.data["tokenizer"]
-    assert target_model(target) == memory
+    assert target_model(Target.read(target)) == memory
 
 
 def test_a_wrapper_is_a_target_by_the_class_inside(pair: Pair) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dflash_convert.errors import UsageError
-from dflash_convert.hub import parse_spec, resolve_drafter, resolve_target
+from dflash_convert.hub import existing, parse_spec, resolve_drafter, resolve_target
 from dflash_convert.hub_names import read
 
 PAGE = "https://huggingface.co/z-lab/Qwen3-8B-DFlash-b16"
@@ -99,6 +99,26 @@ def test_what_means_something_else_is_answered(pasted: str, told: str, tip: str)
         assert told in str(caught.value)
         assert pasted.strip() in str(caught.value)
         assert tip in str(caught.value.tip or "")
+
+
+@pytest.mark.parametrize(
+    ("given", "fetched"),
+    [
+        ("https://huggingface.co/owner/name", "owner/name"),
+        ("https://huggingface.co/owner/name/blob/main/x.gguf", "owner/name"),
+        ("hf.co/owner/name", "owner/name"),
+        ("owner/name", "owner/name"),
+        ("/owner/name", None),
+        ("name", None),
+        ("owner/name.gguf", None),
+        ("here/name", None),
+    ],
+)
+def test_where_only_a_path_is_taken(given: str, fetched: str | None, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    with pytest.raises(UsageError, match="no such file or directory") as caught:
+        existing(Path(given))
+    assert (f"hf download {fetched}" in str(caught.value.tip)) if fetched else caught.value.tip is None
 
 
 def test_a_mirror_is_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
