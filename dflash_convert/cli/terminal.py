@@ -43,6 +43,15 @@ JUDGED = {
 }
 
 
+# in a table a cell of its own
+CELLS = {
+    GREEN: ("done", "faster", "healthy"),
+    YELLOW: ("no gain", "disturbed", "weak", "blocked"),
+    RED: ("slower", "failed", "broken", "NO"),
+}
+IN_CELL = {colour: re.compile(rf"^(\s*\S.*?  +)({'|'.join(words)})(?=  |$)") for colour, words in CELLS.items()}
+
+
 @dataclass
 class Call:
     """What is known of the running call; click's contexts carry it as their ``obj``.
@@ -135,7 +144,7 @@ def echo(text: str, *, err: bool = False) -> None:
 
 
 def _coloured(line: str) -> str:
-    for colour, pattern in JUDGED.items():
+    for colour, pattern in (*JUDGED.items(), *IN_CELL.items()):
         found = pattern.match(line)
         if found:
             return f"{found[1]}{colour}{found[2]}{OFF}{line[found.end() :]}"

@@ -59,6 +59,10 @@ JUDGED = {
     "[1/2] tiny/Q8_0: done": GREEN,
     "[2/2] tiny/Q4_0: failed at verify": RED,
     "package tiny: blocked: x failed": YELLOW,
+    "* a.gguf n4                    52.0   1.52  1.48 to 1.56    3.10  faster": GREEN,
+    "  a.gguf n9                    31.0   0.91  0.88 to 0.93    3.40  slower": RED,
+    "tiny/Q8_0     failed   5     verify: it differs": RED,
+    "total    120  48.1 %  2.64  25.00  NO": RED,
 }
 
 
