@@ -45,7 +45,7 @@ MISSING = ("O_TMPFILE", "pwrite", "preadv", "posix_fallocate", "fcntl", "/proc",
 def take_away(patch: Patch, missing: tuple[str, ...] = MISSING) -> None:
     for name in missing:
         if name in ("O_TMPFILE", "pwrite", "preadv", "posix_fallocate"):
-            patch.delattr(os, name)
+            _remove(patch, os, name)
     if "O_TMPFILE" in missing and "tempfile" in sys.modules:  # which asked when it was imported
         patch.setattr(sys.modules["tempfile"], "_O_TMPFILE_WORKS", False)
     if "statvfs" in missing:
@@ -59,15 +59,22 @@ def take_away(patch: Patch, missing: tuple[str, ...] = MISSING) -> None:
         patch.setattr(os.path, "isdir", lambda path: not str(path).startswith("/proc") and isdir(path))
     if "fcntl" in missing:  # as on Windows alone
         for name in ("O_DIRECTORY", "O_NOFOLLOW", "posix_fadvise", "pread", "killpg", "sched_getaffinity"):
-            patch.delattr(os, name)
+            _remove(patch, os, name)
         for name in ("SIGHUP", "SIGPIPE"):
-            patch.delattr(signal, name)
-        patch.delattr(socket, "send_fds")
+            _remove(patch, signal, name)
+        _remove(patch, socket, "send_fds")
         patch.setitem(sys.modules, "fcntl", None)
         _hold_open_files(patch)
 
 
+def _remove(patch: Patch, module: Any, name: str) -> None:
+    if hasattr(module, name):  # whole suites run without it already
+        patch.delattr(module, name)
+
+
 def _no_statvfs(patch: Patch) -> None:
+    if not hasattr(os, "statvfs"):
+        return
     real, usage = os.statvfs, collections.namedtuple("usage", "total used free")
 
     def disk_usage(path: Any) -> Any:
@@ -75,7 +82,7 @@ def _no_statvfs(patch: Patch) -> None:
         return usage(found.f_blocks * found.f_frsize, 0, found.f_bavail * found.f_frsize)
 
     patch.setattr(shutil, "disk_usage", disk_usage)
-    patch.delattr(os, "statvfs")
+    _remove(patch, os, "statvfs")
 
 
 def _no_own_library(name: Any, *args: Any, **given: Any) -> Any:
