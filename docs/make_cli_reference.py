@@ -32,7 +32,9 @@ INTRODUCTION = """# Command line reference
 Made from the commands' own `--help` by `docs/make_cli_reference.py`; edit the commands, not this file.
 
 stdout carries the result: a path, a table, or with `--json` a document ([schemas](schemas.md)). Messages and progress
-go to stderr, progress bars only on a terminal. `NO_COLOR` turns colours off.
+go to stderr; progress is a bar on a terminal and in a pipe a line every ten seconds. Lines keep to the terminal's
+width, or to `COLUMNS`; commands to paste are never broken. `NO_COLOR` turns colours off. After each command the next
+one is printed; capitals such as `TARGET.gguf` stand for what you have.
 Vocabularies of 32,768 tokens and more are kept in `~/.cache/dflash-convert` (`XDG_CACHE_HOME`) once read, up to 16 of
 them; `DFLASH_TOKENIZER_CACHE` names another directory, or is `off`. `verify` never uses them.
 

@@ -31,7 +31,14 @@ os.environ["DFLASH_TOKENIZER_CACHE"] = "off"  # for the programs that tests star
 # what takes more than some seconds: whole engines, every call failed in turn, every pair, children without number
 SLOW = (
     *("tests/faults", "tests/hostile", "tests/hub", "tests/forward", "tests/validate", "tests/release", "tests/output"),
-    *("tests/parity", "tests/engine", "tests/test_limits.py", "tests/head/test_head_runs.py", "tests/convert"),
+    *(
+        "tests/parity",
+        "tests/engine",
+        "tests/test_limits.py",
+        "tests/test_portable.py",
+        "tests/head/test_head_runs.py",
+        "tests/convert",
+    ),
     *(
         "tests/contest/test_contest_machines.py",
         "tests/contest/test_contest_commands.py",
