@@ -421,7 +421,9 @@ def template(rng: random.Random, v: Variation) -> str:
 def flags(rng: random.Random, v: Variation) -> str:
     if v.tokenizer_config is None:
         return "no flags"
-    name = rng.choice(("add_bos_token", "add_eos_token", "add_prefix_space", "bos_token", "legacy", "pad_token"))
+    names = ["add_bos_token", "add_eos_token", "add_prefix_space", "legacy"]
+    names += ["bos_token", "pad_token"] if v.tokenizer == "bytelevel" else []  # whose texts are tokens of it
+    name = rng.choice(names)
     values = {"bos_token": ("<|endoftext|>", None), "pad_token": ("<|endoftext|>", None)}
     value = rng.choice(values.get(name, (True, False)))
     v.tokenizer_config[name] = value

@@ -79,7 +79,7 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> De
     sliding = [True] * sizes.layers if config.boolean("dflash_config.use_swa") is True else []
     late += backbone.window_keys(config, sliding, block, notes) + backbone.causal_keys(config, sliding, notes)
     early, moved = _early(Config(checkpoint.config), backbone.early_keys(config, rotary.rope_keys(rope), sizes))
-    late += [*moved, *_overwritten(rope, sizes, target_config, overrides)]
+    late += [*moved, *_overwritten(config, rope, sizes, target_config, overrides)]
     late += [f32(f"{ARCH}.attention.scale", 1.0), string(f"{ARCH}.hidden_activation", GELU)]
     late += dspark.keys(anchor, plans) if spark else []
     return Description(
@@ -101,7 +101,7 @@ def _scale_keys(config: Config, target: Config, sizes: Sizes, rope: Rope, block:
     """From the rotary count to the embedding scale.
 
     The reference writes the count and the embedding scale here only where its plain DFlash route has them: a stated
-    partial_rotary_factor, a Gemma target.  Elsewhere they follow the window (:func:`_overwritten`).
+    partial_rotary_factor, a Gemma target or a stated scale.  Elsewhere they follow the window (:func:`_overwritten`).
     """
     keys: list[KV] = []
     if rope.partial is not None:
@@ -113,7 +113,7 @@ def _scale_keys(config: Config, target: Config, sizes: Sizes, rope: Rope, block:
     multiplier = config.number("dflash_config.output_multiplier", "output_multiplier")
     if multiplier is not None:
         keys.append(f32(f"{ARCH}.logit_scale", multiplier))
-    return [*keys, _embedding_scale(sizes)] if _gemma(target) else keys
+    return [*keys, _embedding_scale(sizes)] if _scaled_early(config, target) else keys
 
 
 def _early(stated: Config, keys: Sequence[KV]) -> tuple[list[KV], list[KV]]:
@@ -123,9 +123,9 @@ def _early(stated: Config, keys: Sequence[KV]) -> tuple[list[KV], list[KV]]:
     return [kv for kv in keys if kv.name not in late], [kv for kv in keys if kv.name in late]
 
 
-def _overwritten(rope: Rope, sizes: Sizes, target: Config, overrides: Overrides) -> list[KV]:
+def _overwritten(config: Config, rope: Rope, sizes: Sizes, target: Config, overrides: Overrides) -> list[KV]:
     keys = [] if rope.partial is not None else [_count(sizes, overrides)]
-    return keys if _gemma(target) else [*keys, _embedding_scale(sizes)]
+    return keys if _scaled_early(config, target) else [*keys, _embedding_scale(sizes)]
 
 
 def _count(sizes: Sizes, overrides: Overrides) -> KV:
@@ -134,6 +134,12 @@ def _count(sizes: Sizes, overrides: Overrides) -> KV:
 
 def _embedding_scale(sizes: Sizes) -> KV:
     return f32(f"{ARCH}.embedding_scale", sizes.hidden**0.5)
+
+
+def _scaled_early(config: Config, target: Config) -> bool:
+    """Whether the plain DFlash route has a scale to write, whatever value it gets in the end."""
+    stated = config.number("dflash_config.input_embedding_scale", "input_embedding_scale")
+    return stated is not None or _gemma(target)
 
 
 def _gemma(target: Config) -> bool:

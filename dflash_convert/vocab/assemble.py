@@ -103,6 +103,8 @@ def leading_entries(request: Request) -> list[KV]:
 def trailing_entries(request: Request, dummy_prefix: bool) -> list[KV]:
     """add_space_prefix of a SentencePiece model; ``dummy_prefix`` is the model's own word."""
     stated = request.config.get("add_prefix_space")
+    if request.plain and request.eagle3:
+        return []  # the reference writes every target's as a Llama's
     if request.plain and request.architecture in AS_STATED and isinstance(stated, bool):
         return [boolean(SPACE_PREFIX, stated)]
     never = request.architecture in GEMMA if request.plain else not dummy_prefix

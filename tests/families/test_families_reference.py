@@ -20,6 +20,9 @@ def test_gemma_4_dspark_keys_stand_where_the_reference_has_them(read: Read) -> N
     case = mk.gemma4_dspark()
     early = [kv.name for kv in read(case).keys]
     assert early[-2:] == ["dflash.attention.key_length", "dflash.attention.value_length"]
+    case.config["input_embedding_scale"] = 3.0  # its value is Gemma's all the same
+    late = [kv.name.removeprefix("dflash.") for kv in read(case).late_keys]
+    assert late.index("embedding_scale") < late.index("target_layers")
     del case.config["head_dim"], case.config["num_key_value_heads"]
     late = [kv.name.removeprefix("dflash.") for kv in read(case).late_keys]
     at = late.index("target_layers")
