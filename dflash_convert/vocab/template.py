@@ -27,7 +27,8 @@ def find_template(files: TokenizerFiles, config: dict[str, Any], *, plain: bool)
         found.insert(0 if plain else len(found), ("tokenizer_config.json", inline))
     if not plain:
         found = [(source, template) for source, template in found if template]
-    if not found or (plain and not config):
+    hidden = plain and inline is None and "chat_template" in config  # a null hides the files from the reference
+    if not found or hidden or (plain and not config):
         return None, notes
     source, template = found[0]
     if not template:

@@ -94,7 +94,7 @@ def test_the_space_prefix_of_a_sentencepiece_model(
 
 
 def test_an_empty_template_is_none(base: Path, tmp_path: Path) -> None:
-    folder = variant(base, tmp_path, tokenizer_config={"chat_template": ""})
+    folder = variant(base, tmp_path / "empty", tokenizer_config={"chat_template": ""})
     for plain in (True, False):
         assert load_vocabulary(folder, vocab_size=SIZE, plain=plain).template_sha256 is None
     (folder / "chat_template.jinja").write_text("{{ x }}", encoding="utf-8")
@@ -102,6 +102,9 @@ def test_an_empty_template_is_none(base: Path, tmp_path: Path) -> None:
         load_vocabulary(folder, vocab_size=SIZE, plain=True).template_sha256 is None
     )  # the reference looks no further
     assert load_vocabulary(folder, vocab_size=SIZE).template_sha256 is not None
+    null = variant(folder, tmp_path / "null", tokenizer_config={"chat_template": None})
+    assert load_vocabulary(null, vocab_size=SIZE, plain=True).template_sha256 is None
+    assert load_vocabulary(null, vocab_size=SIZE).template_sha256 is not None
 
 
 def test_special_true_is_control_inside_the_vocabulary(base: Path, tmp_path: Path) -> None:
