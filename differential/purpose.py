@@ -91,7 +91,8 @@ def _idle_window(facts: Facts) -> bool:
 
 def _anchor_first(facts: Facts) -> bool:
     """A DSpark head without Markov tensors: it drafts from the anchor's own slot."""
-    return (_spark(facts) or facts.stated("sample_from_anchor") is True) and not _markov(facts)
+    stated = any(place.get("sample_from_anchor") is True for place in (facts.case.nested, facts.case.config))
+    return (_spark(facts) or stated) and not _markov(facts)
 
 
 def _gemma_spark(facts: Facts) -> bool:
