@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import pickletools
+import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,7 +119,9 @@ def _instructions(program: bytes) -> Iterator[tuple[str, Any]]:
         name = NAMES.get(program[at], repr(program[at : at + 1]))
         if name not in ALLOWED:
             raise _RefusedError(f"contains the pickle instruction {name}, which is not allowed")
-        _, argument, _ = next(decoded)
+        with warnings.catch_warnings():  # a damaged text may hold an escape that Python warns of
+            warnings.simplefilter("ignore")
+            _, argument, _ = next(decoded)
         if name == "STOP":
             return
         yield name, argument
