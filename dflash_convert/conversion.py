@@ -14,9 +14,9 @@ from dflash_convert.checkpoint import Checkpoint, open_checkpoint, read_config
 from dflash_convert.container.types import KV, ValueType, array, string, u32
 from dflash_convert.container.writer import GgufOutput, layout
 from dflash_convert.drafter import Description, Overrides
-from dflash_convert.encode.jobs import Place, make_jobs
+from dflash_convert.encode.pieces import Place, make_pieces
 from dflash_convert.encode.pool import Pool
-from dflash_convert.encode.workers import run_jobs
+from dflash_convert.encode.workers import run_pieces
 from dflash_convert.errors import InputError, PairingError, UsageError
 from dflash_convert.families.contract import refuse_guesses
 from dflash_convert.families.detect import describe, refuse_target
@@ -282,13 +282,13 @@ def write(
             for path, plan, each in zip(paths, conversion.files, layouts, strict=True)
         ]
         del layouts
-        jobs = []
+        pieces = []
         kinds = [{plan.name: kind.name for plan, kind in file.tensors} for file in conversion.files]
         for plan in conversion.description.tensors:
             places = [Place(o.fileno(), o.offset(plan.name), k[plan.name]) for o, k in zip(outputs, kinds, strict=True)]
             # a type of its own was asked for by name, not chosen by the recipe that takes the weights
-            jobs += make_jobs(plan, tuple(places), None if plan.type else conversion.imatrix)
-        run_jobs(jobs, threads, progress, pool)
+            pieces += make_pieces(plan, tuple(places), None if plan.type else conversion.imatrix)
+        run_pieces(pieces, threads, progress, pool)
         for output in outputs:
             output.finish()
         for output in outputs:

@@ -28,7 +28,7 @@ LOW_SPACE = 5 * 10**9  # bytes; the published drafters have 0.5 to 4 GB, and a c
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """One line of the report. ``cure`` is what to do, or None; ``exit_code`` counts for errors only."""
 
     area: str
@@ -41,7 +41,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    findings: tuple[Finding, ...]
+    findings: tuple[Diagnosis, ...]
 
     @property
     def exit_code(self) -> int:
@@ -57,7 +57,7 @@ def diagnose(
     directory: Path = Path(),
 ) -> Report:
     """Look at Python, packages, engines, disk and Hub. Takes some seconds; ``offline`` asks no Hub."""
-    areas: tuple[Callable[[], list[Finding]], ...] = (
+    areas: tuple[Callable[[], list[Diagnosis]], ...] = (
         _program,
         packages,
         kernels,
@@ -68,35 +68,37 @@ def diagnose(
     return Report(tuple(finding for area in areas for finding in area()))
 
 
-def _program() -> list[Finding]:
+def _program() -> list[Diagnosis]:
     return [
-        Finding("program", PACKAGE, __version__),
-        Finding("program", "python", platform.python_version()),
-        Finding("program", "system", f"{platform.system()} {platform.machine()}, {system.cores()} cores"),
+        Diagnosis("program", PACKAGE, __version__),
+        Diagnosis("program", "python", platform.python_version()),
+        Diagnosis("program", "system", f"{platform.system()} {platform.machine()}, {system.cores()} cores"),
     ]
 
 
-def kernels(place: str | None = None) -> list[Finding]:
+def kernels(place: str | None = None) -> list[Diagnosis]:
     """Whether ``quant``, a generic name, is the package beside this one; ``place`` is where Python finds it."""
     spec = None if place else importlib.util.find_spec("quant")
     found = Path(place or (spec.origin if spec and spec.origin else "nowhere"))
     if found.is_file() and found.resolve().parents[1] == Path(__file__).resolve().parents[1]:
         return []
     cure = "pip uninstall what brought it (its directory says), or use an environment of its own"
-    return [Finding("packages", "quant", f"another package of this name comes first: {found}", "error", cure, 1)]
+    return [Diagnosis("packages", "quant", f"another package of this name comes first: {found}", "error", cure, 1)]
 
 
-def packages() -> list[Finding]:
+def packages() -> list[Diagnosis]:
     """What the package's own metadata asks for: Python, its dependencies, and those of the extras of EXTRAS."""
     try:
         metadata = importlib.metadata.metadata(PACKAGE)
         requirements = [Requirement(text) for text in importlib.metadata.requires(PACKAGE) or ()]
     except importlib.metadata.PackageNotFoundError:
         cure = install_command()
-        return [Finding("packages", PACKAGE, "not installed, so its requirements are unknown", "warning", cure)]
+        return [Diagnosis("packages", PACKAGE, "not installed, so its requirements are unknown", "warning", cure)]
     python = SpecifierSet(metadata["Requires-Python"] or "")
     good = python.contains(platform.python_version(), prereleases=True)
-    found = [] if good else [Finding("packages", "python", f"{python} is needed", "error", "install a newer Python", 1)]
+    found = (
+        [] if good else [Diagnosis("packages", "python", f"{python} is needed", "error", "install a newer Python", 1)]
+    )
     for wanted in requirements:
         if _applies(wanted):
             found.append(_package(wanted, "error", f"pip install '{wanted.name}{wanted.specifier}'"))
@@ -110,41 +112,41 @@ def _applies(wanted: Requirement, extra: str = "") -> bool:
     return wanted.marker is None or wanted.marker.evaluate({"extra": extra})
 
 
-def _package(wanted: Requirement, severity: Severity, cure: str) -> Finding:
+def _package(wanted: Requirement, severity: Severity, cure: str) -> Diagnosis:
     try:
         version = importlib.metadata.version(wanted.name)
     except importlib.metadata.PackageNotFoundError:
-        return Finding("packages", wanted.name, "not installed", severity, cure, 1)
+        return Diagnosis("packages", wanted.name, "not installed", severity, cure, 1)
     if not wanted.specifier.contains(version, prereleases=True):
-        return Finding("packages", wanted.name, f"{version}, {wanted.specifier} is needed", severity, cure, 1)
-    return Finding("packages", wanted.name, version)
+        return Diagnosis("packages", wanted.name, f"{version}, {wanted.specifier} is needed", severity, cure, 1)
+    return Diagnosis("packages", wanted.name, version)
 
 
-def engines(llama_server: str | None, environment: Mapping[str, str]) -> list[Finding]:
+def engines(llama_server: str | None, environment: Mapping[str, str]) -> list[Diagnosis]:
     try:
         engines = find_engines(llama_server, environment)
     except DflashError as error:
-        return [Finding("engines", "llama.cpp", str(error), "error", error.tip, error.exit_code)]
-    found: list[Finding] = []
+        return [Diagnosis("engines", "llama.cpp", str(error), "error", error.tip, error.exit_code)]
+    found: list[Diagnosis] = []
     usable = False
     for engine in engines:
         where = f"{engine.build} ({engine.found_by or 'package'}: {engine.path})" if engine.path else engine.build
         if engine.problem:
-            found.append(Finding("engines", engine.kind, engine.problem, "warning", install_tip()))
+            found.append(Diagnosis("engines", engine.kind, engine.problem, "warning", install_tip()))
             continue
-        found.append(Finding("engines", engine.kind, where))
+        found.append(Diagnosis("engines", engine.kind, where))
         missing = [kind for kind in spec_types() if not engine.knows(kind)]
         known = ", ".join(kind for kind in spec_types() if engine.knows(kind)) or "no drafting method of this family"
         cure = f"update llama.cpp: it does not know {', '.join(missing)}" if missing else None
-        found.append(Finding("engines", "knows", known, "warning" if missing else "ok", cure))
-        found += [Finding("engines", "device", device) for device in engine.devices]
+        found.append(Diagnosis("engines", "knows", known, "warning" if missing else "ok", cure))
+        found += [Diagnosis("engines", "device", device) for device in engine.devices]
         usable = usable or engine.knows(spec_types()[0])
     if not usable:
-        found.append(Finding("engines", "llama.cpp", "none that can run a DFlash pair", "error", install_tip(), 7))
+        found.append(Diagnosis("engines", "llama.cpp", "none that can run a DFlash pair", "error", install_tip(), 7))
     return found
 
 
-def disk(directory: Path) -> list[Finding]:
+def disk(directory: Path) -> list[Diagnosis]:
     from huggingface_hub import constants
 
     return [
@@ -153,7 +155,7 @@ def disk(directory: Path) -> list[Finding]:
     ]
 
 
-def _space(name: str, path: Path, cure: str) -> Finding:
+def _space(name: str, path: Path, cure: str) -> Diagnosis:
     """Free space where ``path`` is or will be; low when a drafter may not fit."""
     place = path.absolute()
     while not place.exists():
@@ -161,25 +163,25 @@ def _space(name: str, path: Path, cure: str) -> Finding:
     free = shutil.disk_usage(place).free
     text = f"{free / 1e9:,.1f} GB free ({path.absolute()})"
     if not os.access(place, os.W_OK):
-        return Finding(
+        return Diagnosis(
             "disk", name, f"not writable ({path.absolute()})", "warning", "choose a directory you may write to"
         )
     low = free < LOW_SPACE
-    return Finding("disk", name, text, "warning" if low else "ok", cure if low else None)
+    return Diagnosis("disk", name, text, "warning" if low else "ok", cure if low else None)
 
 
-def hub(offline: bool) -> list[Finding]:
+def hub(offline: bool) -> list[Diagnosis]:
     """Endpoint and login; the token itself is never shown."""
     from huggingface_hub import constants, get_token
 
-    found = [Finding("hub", "endpoint", constants.ENDPOINT)]
+    found = [Diagnosis("hub", "endpoint", constants.ENDPOINT)]
     token = get_token()
     login = "hf auth login, or set HF_TOKEN (needed for gated models and publish)"
     if constants.HF_HUB_OFFLINE or offline:
         why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "not asked (--offline)"
-        found.append(Finding("hub", "connection", why, "note", "unset HF_HUB_OFFLINE" if not offline else None))
+        found.append(Diagnosis("hub", "connection", why, "note", "unset HF_HUB_OFFLINE" if not offline else None))
         found.append(
-            Finding(
+            Diagnosis(
                 "hub",
                 "login",
                 "a token is set" if token else "no token",
@@ -190,17 +192,17 @@ def hub(offline: bool) -> list[Finding]:
         return found
     if not _answers():
         cure = "check the network, the proxy and HF_ENDPOINT; local directories need no Hub"
-        found.append(Finding("hub", "connection", "no answer", "warning", cure))
+        found.append(Diagnosis("hub", "connection", "no answer", "warning", cure))
         return found
-    found.append(Finding("hub", "connection", "answers"))
+    found.append(Diagnosis("hub", "connection", "answers"))
     refusal = _refusal(token) if token else None
     if token is None:
-        found.append(Finding("hub", "login", "no token", "note", login))
+        found.append(Diagnosis("hub", "login", "no token", "note", login))
     elif refusal is None:
-        found.append(Finding("hub", "login", "logged in"))
+        found.append(Diagnosis("hub", "login", "logged in"))
     else:
         cure = "get a new token and run hf auth login, or unset HF_TOKEN"
-        found.append(Finding("hub", "login", f"the token is refused ({refusal})", "warning", cure))
+        found.append(Diagnosis("hub", "login", f"the token is refused ({refusal})", "warning", cure))
     return found
 
 

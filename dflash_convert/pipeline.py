@@ -75,7 +75,7 @@ class Proof:
 
     def json(self) -> dict[str, Any]:
         document = {"check": findings_json(self.findings), "verify": self.verified.json()}
-        return document | ({"validate": self.validated.to_json()} if self.validated else {})
+        return document | ({"validate": self.validated.json()} if self.validated else {})
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def prove(file: Path, task: Task, watcher: Watcher, shown: Path | None = None) -
     watcher.amount(expected.requests(setup))
     found = validation.validate(setup, lambda text, detail: _seen(watcher, text, detail))
     validated = replace(found, drafter=replace(found.drafter, path=str(shown)))
-    watcher.report("validate", validated.to_json())
+    watcher.report("validate", validated.json())
     for line in (verdict_line(validated), *gain_lines(validated)):
         watcher.say(f"validate: {line.strip()}")
     validated.raise_for_status()

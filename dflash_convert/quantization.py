@@ -12,8 +12,8 @@ from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import KV, TensorType, u32
 from dflash_convert.container.writer import GgufOutput, layout
 from dflash_convert.drafter import TensorPlan
-from dflash_convert.encode.jobs import Place, make_jobs
-from dflash_convert.encode.workers import run_jobs
+from dflash_convert.encode.pieces import Place, make_pieces
+from dflash_convert.encode.workers import run_pieces
 from dflash_convert.errors import CheckpointError, FamilyError, UsageError
 from dflash_convert.forks.dialects import refuse_fork
 from dflash_convert.llama import drafter
@@ -117,9 +117,9 @@ def write_file(
     places = layout(plan.keys, plan.entries)
     check_space(output.parent, places.size)
     with GgufOutput(output, plan.entries, places, force=force) as file:
-        jobs = []
+        pieces = []
         for tensor, kind in plan.tensors:
-            jobs += make_jobs(tensor, (Place(file.fileno(), file.offset(tensor.name), kind.name),), imatrix)
-        run_jobs(jobs, threads, progress)
+            pieces += make_pieces(tensor, (Place(file.fileno(), file.offset(tensor.name), kind.name),), imatrix)
+        run_pieces(pieces, threads, progress)
         file.commit()
     return places.size

@@ -12,7 +12,7 @@ from dflash_convert.container.reader import open_gguf
 from dflash_convert.container.types import TensorType
 from dflash_convert.errors import ConfigError, ContainerError, UsageError
 from dflash_convert.memory.models import drafter_from_config, model_from_keys, target_from_config
-from dflash_convert.memory.plan import Request, plan_memory
+from dflash_convert.memory.plan import Serving, plan_memory
 
 CONTEXT = 163840
 DRAFTER = {
@@ -50,7 +50,7 @@ TARGET = {
 
 
 def published(**over: Any) -> dict[str, Any]:
-    request = Request(**{"ctx_size": CONTEXT, "cache_k": "q8_0", "cache_v": "q8_0", "n_max": 4, **over})
+    request = Serving(**{"ctx_size": CONTEXT, "cache_k": "q8_0", "cache_v": "q8_0", "n_max": 4, **over})
     return plan_memory(drafter_from_config(DRAFTER, "q4_0"), target_from_config(TARGET), request).json()
 
 
@@ -76,7 +76,7 @@ def test_published_compute_buffers_of_the_drafter_are_near() -> None:
 def test_drafts_are_sampled_from_a_second_copy_of_the_logits() -> None:
     """Allocated by llama.cpp b11434 for 151936 tokens: 297.75 MiB, then 595.08 (H = 256) and 610.08 (H = 4096)."""
     small = {**DRAFTER, "hidden_size": 256, "intermediate_size": 512, "vocab_size": 151936, "layer_types": None}
-    part = plan_memory(drafter_from_config({**small, "use_sliding_window": False}), None, Request(8192)).json()[
+    part = plan_memory(drafter_from_config({**small, "use_sliding_window": False}), None, Serving(8192)).json()[
         "drafter"
     ]
     assert part is not None
@@ -86,8 +86,8 @@ def test_drafts_are_sampled_from_a_second_copy_of_the_logits() -> None:
 
 def test_dflash2_selects_its_drafts_itself() -> None:
     drafter = drafter_from_config(DRAFTER)
-    chosen = plan_memory(dataclasses.replace(drafter, own_selector=True), None, Request(CONTEXT))
-    plain = plan_memory(drafter, None, Request(CONTEXT))
+    chosen = plan_memory(dataclasses.replace(drafter, own_selector=True), None, Serving(CONTEXT))
+    plain = plan_memory(drafter, None, Serving(CONTEXT))
     assert (chosen.drafter.sampling, plain.drafter.total - chosen.drafter.total) == (0, plain.drafter.sampling)
 
 
@@ -120,14 +120,14 @@ def test_other_encodings_count_their_blocks() -> None:
 
 
 def test_drafter_without_window_is_all_full() -> None:
-    plan = plan_memory(drafter_from_config({**DRAFTER, "use_sliding_window": False}), None, Request(CONTEXT))
+    plan = plan_memory(drafter_from_config({**DRAFTER, "use_sliding_window": False}), None, Serving(CONTEXT))
     assert (plan.drafter.kv, plan.drafter.window_kv) == (5 * 640 << 20, 0)
     assert plan.target is None
 
 
 def test_swa_of_dflash_config_covers_every_layer() -> None:
     nested = {**DRAFTER["dflash_config"], "use_swa": True, "swa_window_size": 1024}  # type: ignore[dict-item]
-    plan = plan_memory(drafter_from_config({**DRAFTER, "dflash_config": nested}), None, Request(CONTEXT))
+    plan = plan_memory(drafter_from_config({**DRAFTER, "dflash_config": nested}), None, Serving(CONTEXT))
     assert plan.drafter.kv == 0
     assert plan.drafter.window_kv == 5 * 4608 * 4096
 
@@ -152,21 +152,21 @@ def test_impossible_requests_are_refused(over: dict[str, Any], words: str) -> No
 def test_cache_rows_must_fill_blocks() -> None:
     odd = {**DRAFTER, "head_dim": 20, "num_key_value_heads": 1, "num_attention_heads": 1}
     with pytest.raises(UsageError, match="row of 20 elements"):
-        plan_memory(drafter_from_config(odd), None, Request(4096, draft_cache_k="q8_0"))
+        plan_memory(drafter_from_config(odd), None, Serving(4096, draft_cache_k="q8_0"))
 
 
 def test_quantized_drafter_cache_is_warned_about() -> None:
-    plan = plan_memory(drafter_from_config(DRAFTER), None, Request(4096, draft_cache_k="q8_0"))
+    plan = plan_memory(drafter_from_config(DRAFTER), None, Serving(4096, draft_cache_k="q8_0"))
     assert any("keep f16" in note.text for note in plan.notes)
 
 
 def test_context_beyond_training_is_a_warning() -> None:
-    plan = plan_memory(drafter_from_config(DRAFTER), None, Request(300_000))
+    plan = plan_memory(drafter_from_config(DRAFTER), None, Serving(300_000))
     assert any("exceed the drafter's trained context" in note.text for note in plan.notes)
 
 
 def test_context_zero_is_the_trained_one() -> None:
-    assert plan_memory(drafter_from_config(DRAFTER), None, Request()).ctx_size == 262144
+    assert plan_memory(drafter_from_config(DRAFTER), None, Serving()).ctx_size == 262144
 
 
 def test_heads_beyond_plain_dflash_are_left_to_the_tensors() -> None:
@@ -186,7 +186,7 @@ def test_gguf_of_the_bundled_target(fixtures: Path) -> None:
     )
     assert model.weights == sum(t.nbytes for t in file.tensors.values())
     assert (len(model.layers), model.vocab, model.hidden) == (6, 512, 128)
-    plan = plan_memory(drafter_from_config(DRAFTER), model, Request(4096))
+    plan = plan_memory(drafter_from_config(DRAFTER), model, Serving(4096))
     assert plan.target is not None
     assert plan.target.kv == 6 * 4096 * 2 * 2 * 64 * 2
 
@@ -260,7 +260,7 @@ def test_layer_kinds_nobody_knows_are_refused() -> None:
 def test_a_model_without_a_context_length_needs_one() -> None:
     silent = drafter_from_config({k: v for k, v in DRAFTER.items() if k != "max_position_embeddings"})
     with pytest.raises(UsageError, match="does not say its context length") as caught:
-        plan_memory(silent, None, Request())
+        plan_memory(silent, None, Serving())
     assert caught.value.tip == "give --ctx-size"
 
 

@@ -10,7 +10,7 @@ from test_memory import DRAFTER, TARGET
 from dflash_convert.errors import UsageError
 from dflash_convert.memory.fit import fits, largest_context, needed, parse_size
 from dflash_convert.memory.models import drafter_from_config, target_from_config
-from dflash_convert.memory.plan import CacheLayer, Request, plan_memory
+from dflash_convert.memory.plan import CacheLayer, Serving, plan_memory
 
 MAIN, DRAFT = target_from_config(TARGET), drafter_from_config(DRAFTER, "q4_0")
 
@@ -32,7 +32,7 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 @pytest.mark.parametrize("drafter", [None, DRAFT])
 @pytest.mark.parametrize("budget", [1 << 28, 1 << 30, 3 << 30])
 def test_one_step_more_than_the_largest_context_is_too_much(parallel: int | None, drafter: object, budget: int) -> None:
-    request = Request(parallel=parallel, n_max=7)
+    request = Serving(parallel=parallel, n_max=7)
     model = DRAFT if drafter else None
     most = largest_context(model, MAIN, request, budget)
     step = 256 * (parallel or 1)
@@ -42,11 +42,11 @@ def test_one_step_more_than_the_largest_context_is_too_much(parallel: int | None
 
 
 def test_a_large_budget_ends_at_the_trained_context() -> None:
-    assert largest_context(None, MAIN, Request(parallel=2), 1 << 50) == 2 * 262144
+    assert largest_context(None, MAIN, Serving(parallel=2), 1 << 50) == 2 * 262144
 
 
 def test_the_whole_plan_is_what_is_needed() -> None:
-    request = Request(ctx_size=8192, parallel=1, n_max=7)
+    request = Serving(ctx_size=8192, parallel=1, n_max=7)
     plan = plan_memory(DRAFT, MAIN, request)
     assert plan.target is not None
     assert needed(DRAFT, MAIN, request) == plan.drafter.total + plan.target.total
@@ -55,7 +55,7 @@ def test_the_whole_plan_is_what_is_needed() -> None:
 
 @pytest.mark.parametrize("parallel", [None, 2])
 def test_every_cell_of_the_table_is_the_largest_that_fits(parallel: int | None) -> None:
-    request, budget = Request(parallel=parallel, n_max=7), 5 << 30
+    request, budget = Serving(parallel=parallel, n_max=7), 5 << 30
     drafters = {kind: drafter_from_config(DRAFTER, kind) for kind in ("BF16", "Q8_0", "Q4_0")}
     main = replace(MAIN, context_length=1 << 24)  # longer than what fits, so that memory decides
     rows = fits(drafters, main, request, budget)
@@ -77,11 +77,11 @@ def test_every_cell_of_the_table_is_the_largest_that_fits(parallel: int | None) 
 
 def test_a_cache_whose_rows_do_not_fill_blocks_has_no_context() -> None:
     odd = replace(MAIN, layers=(CacheLayer(48, 48),), window=0)
-    (row,) = fits({}, odd, Request(), 1 << 32)
+    (row,) = fits({}, odd, Serving(), 1 << 32)
     assert row.contexts["q8_0"] is None
     assert row.contexts["f16"]
 
 
 def test_a_request_that_cannot_be_is_told_and_no_empty_table() -> None:
     with pytest.raises(UsageError, match="0 parallel slots"):
-        fits({}, MAIN, Request(parallel=0), 1 << 32)
+        fits({}, MAIN, Serving(parallel=0), 1 << 32)

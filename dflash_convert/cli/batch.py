@@ -74,7 +74,7 @@ def command(given: BatchGiven) -> int:
     with leaving("finished jobs are kept"):
         summary = _one(plan, wanted[0], given) if given.job is not None else _all(plan, given)
     if given.as_json:
-        emit(summary.to_json())
+        emit(summary.json())
     else:
         echo(_table(summary))
     made = [Path(each.file) for each in summary.packages if each.file]

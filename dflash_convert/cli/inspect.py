@@ -18,7 +18,7 @@ from dflash_convert.text import columns, number, one_line, size
 if TYPE_CHECKING:
     from dflash_convert.drafter import Overrides
     from dflash_convert.inspect_file import Inspection
-    from dflash_convert.memory.plan import MemoryPlan, Model, Request
+    from dflash_convert.memory.plan import MemoryPlan, Model, Serving
     from dflash_convert.target import Target
 
 MEMORY_ROWS = (
@@ -129,15 +129,15 @@ def _memory(found: Inspection, target: Target | None, given: InspectGiven) -> Me
     return plan_memory(drafter, target_model(target) if target else None, request)
 
 
-def _planned(found: Inspection, given: InspectGiven) -> tuple[Model, Request]:
-    from dflash_convert.memory.plan import Request
+def _planned(found: Inspection, given: InspectGiven) -> tuple[Model, Serving]:
+    from dflash_convert.memory.plan import Serving
 
     if not found.is_drafter or found.model is None:
         raise UsageError(
             f"{found.path} is not a drafter that llama.cpp loads: --memory plans a pair",
             tip="dflash-convert inspect DRAFTER --target-model-dir TARGET --memory",
         )
-    request = Request(
+    request = Serving(
         ctx_size=given.ctx_size,
         parallel=_parallel(given.parallel),
         cache_k=given.cache_type_k,

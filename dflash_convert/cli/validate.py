@@ -216,7 +216,7 @@ def _show(result: ValidationResult, given: ValidateGiven) -> None:
     from dflash_convert.validation import reference, table
 
     if given.as_json:
-        emit(result.to_json())
+        emit(result.json())
     else:
         echo(table.render(result, width()))
     if given.save_reference and result.exit_code:

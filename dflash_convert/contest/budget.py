@@ -13,7 +13,7 @@ from dflash_convert.container.shards import all_shards
 from dflash_convert.contest.candidates import Candidate
 from dflash_convert.memory.fit import largest_context, needed
 from dflash_convert.memory.models import model_from_keys
-from dflash_convert.memory.plan import MIB, Model, Request
+from dflash_convert.memory.plan import MIB, Model, Serving
 
 # of llama-server: the same value under several names -> field of the memory plan's request
 ARGUMENTS = {
@@ -38,7 +38,7 @@ class Need:
         return self.planned / MIB
 
 
-def request_of(context: int, parallel: int, arguments: Sequence[str]) -> Request:
+def request_of(context: int, parallel: int, arguments: Sequence[str]) -> Serving:
     """How the engine is started: ``context`` tokens in each slot, and what llama-server's own arguments say."""
     fields: dict[str, int | str] = {}
     for name, value in itertools.pairwise(arguments):
@@ -47,7 +47,7 @@ def request_of(context: int, parallel: int, arguments: Sequence[str]) -> Request
             fields[field] = int(value)
         elif field is not None and field.startswith(("cache", "draft")):
             fields[field] = value
-    return Request(ctx_size=context * parallel, parallel=parallel, **fields)  # type: ignore[arg-type]
+    return Serving(ctx_size=context * parallel, parallel=parallel, **fields)  # type: ignore[arg-type]
 
 
 def projector(arguments: Sequence[str]) -> int:
@@ -57,7 +57,7 @@ def projector(arguments: Sequence[str]) -> int:
 
 
 def needs(
-    candidates: Sequence[Candidate], target: Path, request: Request, budget: int | None, beside: int = 0
+    candidates: Sequence[Candidate], target: Path, request: Serving, budget: int | None, beside: int = 0
 ) -> dict[str, Need]:
     """By the name of the candidate. Weights and caches are exact, compute buffers estimates; ``beside`` are the bytes
     of what is loaded besides."""

@@ -1,1 +1,1 @@
-"""Planned tensors become bytes: jobs, rows, transforms, packed formats, worker processes."""
+"""Planned tensors become bytes: pieces, rows, transforms, packed formats, worker processes."""

@@ -1,4 +1,4 @@
-"""Encode the rows of a job and write them where they belong."""
+"""Encode the rows of a piece and write them where they belong."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dflash_convert import errors
 from dflash_convert.checkpoint import Reader
 from dflash_convert.drafter import TensorPlan
 from dflash_convert.encode.imatrix import open_imatrix
-from dflash_convert.encode.jobs import Job
+from dflash_convert.encode.pieces import Piece
 from dflash_convert.encode.transforms import NUMPY_DTYPE, RowSource, granularity
 from dflash_convert.errors import OutputError
 from dflash_convert.output import TIPS
@@ -22,7 +22,7 @@ CHUNK = 1 << 18
 
 
 class Encoders:
-    """Runs jobs with buffers and encoders that live as long as it does."""
+    """Runs pieces with buffers and encoders that live as long as it does."""
 
     def __init__(self) -> None:
         self._reader = Reader()
@@ -33,27 +33,27 @@ class Encoders:
     def close(self) -> None:
         self._reader.__exit__()
 
-    def run(self, job: Job) -> None:
-        step = granularity(job.plan)
-        chunk = max(step, self._rows_per_call(job) // step * step)
-        for start in range(job.start, job.stop, chunk):
-            stop = min(start + chunk, job.stop)
-            rows = self._source.rows(job.plan, start, stop)
-            for place in job.places:
-                data, nbytes = self._encode(job, rows, place.type, start)
+    def run(self, piece: Piece) -> None:
+        step = granularity(piece.plan)
+        chunk = max(step, self._rows_per_call(piece) // step * step)
+        for start in range(piece.start, piece.stop, chunk):
+            stop = min(start + chunk, piece.stop)
+            rows = self._source.rows(piece.plan, start, stop)
+            for place in piece.places:
+                data, nbytes = self._encode(piece, rows, place.type, start)
                 write(place.fd, data, place.offset + start * nbytes)
-                if stop == job.stop:
-                    start_writeback(place.fd, place.offset + job.start * nbytes, (stop - job.start) * nbytes)
+                if stop == piece.stop:
+                    start_writeback(place.fd, place.offset + piece.start * nbytes, (stop - piece.start) * nbytes)
 
-    def _rows_per_call(self, job: Job) -> int:
+    def _rows_per_call(self, piece: Piece) -> int:
         """Rows that fill the largest workspace among the outputs' encoders once."""
-        columns = job.plan.shape[-1]
-        kinds = [place.type for place in job.places if place.type in quant.TYPES]
-        return max((self._encoder(job, kind, columns).rows_per_call for kind in kinds), default=CHUNK // columns)
+        columns = piece.plan.shape[-1]
+        kinds = [place.type for place in piece.places if place.type in quant.TYPES]
+        return max((self._encoder(piece, kind, columns).rows_per_call for kind in kinds), default=CHUNK // columns)
 
-    def _encode(self, job: Job, rows: Any, type_name: str, start: int) -> tuple[Any, int]:
+    def _encode(self, piece: Piece, rows: Any, type_name: str, start: int) -> tuple[Any, int]:
         """(encoded rows, bytes per row); the array is valid until the next call."""
-        plan = job.plan
+        plan = piece.plan
         stored = "MXFP4" if plan.transform == "stack" else plan.sources[0].dtype if plan.sources else ""
         if type_name == "I64" or (stored == type_name and rows.dtype == np.uint8):
             return rows, rows.shape[1] * rows.itemsize
@@ -64,7 +64,7 @@ class Encoders:
             return np.ascontiguousarray(rows), rows.shape[1] * rows.itemsize
         if rows.dtype == np.uint8:
             rows = quant.dequantize(rows, stored, threads=1)
-        encoder = self._encoder(job, type_name, rows.shape[1])
+        encoder = self._encoder(piece, type_name, rows.shape[1])
         need = rows.shape[0] * encoder.row_nbytes
         if self._out is None or self._out.size < need:
             self._out = np.empty(need, dtype=np.uint8)
@@ -75,15 +75,15 @@ class Encoders:
             raise _named(plan, start, error) from None
         return out, encoder.row_nbytes
 
-    def _encoder(self, job: Job, type_name: str, columns: int) -> Any:
+    def _encoder(self, piece: Piece, type_name: str, columns: int) -> Any:
         """The type's encoder, made anew when the rows' length or the importance weights change."""
-        weighted = bool(job.imatrix) and quant.TYPES[type_name].imatrix
-        key = (columns, job.plan.name if weighted else "")
+        weighted = bool(piece.imatrix) and quant.TYPES[type_name].imatrix
+        key = (columns, piece.plan.name if weighted else "")
         kept = self._encoders.get(type_name)
         if kept is None or kept[0] != key:
             weights = None
             if weighted:
-                weights = open_imatrix(Path(job.imatrix)).weights(job.plan.name, columns)
+                weights = open_imatrix(Path(piece.imatrix)).weights(piece.plan.name, columns)
             kept = self._encoders[type_name] = (key, quant.Encoder(type_name, columns, imatrix=weights))
         return kept[1]
 

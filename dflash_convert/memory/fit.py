@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dflash_convert.errors import UsageError
-from dflash_convert.memory.plan import CACHE_TYPES, CELL_PAD, MAX_CONTEXT, Model, Request, mib, plan_memory
+from dflash_convert.memory.plan import CACHE_TYPES, CELL_PAD, MAX_CONTEXT, Model, Serving, mib, plan_memory
 
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 NO_DRAFTER = Model((), window=0, hidden=0, feed_forward=0, vocab=0, context_length=0, weights=0)
@@ -22,7 +22,7 @@ def parse_size(text: str, option: str) -> int:
     return round(float(match[1]) * UNITS[match[2]])
 
 
-def needed(drafter: Model | None, target: Model, request: Request) -> int:
+def needed(drafter: Model | None, target: Model, request: Serving) -> int:
     """Bytes of the whole plan; ``drafter`` None is the target alone. UsageError as :func:`plan_memory`."""
     if drafter is None:
         alone = plan_memory(NO_DRAFTER, target, replace(request, n_max=1)).target
@@ -31,7 +31,7 @@ def needed(drafter: Model | None, target: Model, request: Request) -> int:
     return plan.drafter.total + (plan.target.total if plan.target else 0)
 
 
-def largest_context(drafter: Model | None, target: Model, request: Request, budget: int) -> int:
+def largest_context(drafter: Model | None, target: Model, request: Serving, budget: int) -> int:
     """The most tokens of context, all slots together, whose plan fits into ``budget`` bytes: a multiple of llama.cpp's
     padding, at most what the target was trained for in every slot; 0 when nothing fits."""
     share = request.slots if request.parallel is not None else 1
@@ -55,7 +55,7 @@ class Fit:
     contexts: dict[str, int | None]
 
 
-def fits(drafters: Mapping[str, Model], target: Model, request: Request, budget: int) -> tuple[Fit, ...]:
+def fits(drafters: Mapping[str, Model], target: Model, request: Serving, budget: int) -> tuple[Fit, ...]:
     """Without a drafter, then with each of ``drafters`` (by encoding); keys and values of the target's cache share a
     type, the drafter's cache stays as ``request`` says. UsageError for a request that cannot be carried out."""
     needed(None, target, replace(request, ctx_size=CELL_PAD))  # what is wrong with the request is no matter of types
@@ -66,14 +66,14 @@ def fits(drafters: Mapping[str, Model], target: Model, request: Request, budget:
     )
 
 
-def _fit(drafter: Model | None, target: Model, request: Request, kind: str, budget: int) -> int | None:
+def _fit(drafter: Model | None, target: Model, request: Serving, kind: str, budget: int) -> int | None:
     try:
         return largest_context(drafter, target, replace(request, cache_k=kind, cache_v=kind), budget)
     except UsageError:  # the rows of this cache do not fill the type's blocks
         return None
 
 
-def fits_json(found: tuple[Fit, ...], budget: int, request: Request) -> dict[str, Any]:
+def fits_json(found: tuple[Fit, ...], budget: int, request: Serving) -> dict[str, Any]:
     """What ``inspect --fit --json`` prints under ``fit``."""
     rows = [{"drafter": each.drafter, "contexts": each.contexts} for each in found]
     return {"budget_mib": mib(budget), "parallel": request.slots, "unified": request.parallel is None, "rows": rows}

@@ -69,7 +69,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class Serving:
     """How the server will be started. ``ctx_size`` 0 is the target's trained context; ``parallel`` None is
     ``-np auto``. ``cache_k/v`` are the target's cache types, ``draft_cache_k/v`` the drafter's (keep f16)."""
 
@@ -150,7 +150,7 @@ def mib(count: int) -> float:
     return round(count / MIB, 2)
 
 
-def plan_memory(drafter: Model, target: Model | None, request: Request) -> MemoryPlan:
+def plan_memory(drafter: Model, target: Model | None, request: Serving) -> MemoryPlan:
     """UsageError when the request cannot be carried out; what is merely unwise becomes a note."""
     request, notes = _resolve(drafter, target, request)
     for model in (drafter, target):
@@ -174,7 +174,7 @@ def plan_memory(drafter: Model, target: Model | None, request: Request) -> Memor
     return MemoryPlan(request.ctx_size, request.slots, unified, draft_part, target_part, tuple(notes))
 
 
-def _resolve(drafter: Model, target: Model | None, request: Request) -> tuple[Request, list[Note]]:
+def _resolve(drafter: Model, target: Model | None, request: Serving) -> tuple[Serving, list[Note]]:
     """The request with its context and types filled in."""
     notes: list[Note] = []
     if not 0 <= request.ctx_size <= MAX_CONTEXT:
@@ -227,7 +227,7 @@ def _pad(cells: int) -> int:
     return cells + -cells % CELL_PAD
 
 
-def window_cells(request: Request, window: int) -> int:
+def window_cells(request: Serving, window: int) -> int:
     """Cells of a sliding-window cache, all slots together; never more than a full cache holds."""
     if request.parallel is None:
         return _pad(min(request.ctx_size, window * request.slots + request.micro_batch))
@@ -242,7 +242,7 @@ def _row_bytes(elements: int, kind: str) -> int:
     return elements // block * size
 
 
-def _part(model: Model, request: Request, types: tuple[str, str], outputs: int) -> Part:
+def _part(model: Model, request: Serving, types: tuple[str, str], outputs: int) -> Part:
     full, windowed = request.ctx_size, window_cells(request, model.window) if model.window else 0
     kv = window_kv = 0
     for layer in model.layers:

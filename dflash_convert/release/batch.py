@@ -45,7 +45,7 @@ class Summary:
         """The worst code of all."""
         return max((outcome.exit_code for outcome in (*self.jobs, *self.packages)), default=0)
 
-    def to_json(self) -> dict[str, Any]:
+    def json(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
             "kind": "batch",

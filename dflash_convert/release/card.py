@@ -13,7 +13,7 @@ from dflash_convert.glossary import BY_ANCHOR, plain
 from dflash_convert.head.provenance import OWN
 from dflash_convert.llama import DRAFTERS
 from dflash_convert.release.commands import PLACEHOLDER, TargetGguf, program_call
-from dflash_convert.release.contests import Settings, row_advice, row_settings
+from dflash_convert.release.contests import BestSettings, row_advice, row_settings
 from dflash_convert.release.manifest import PRESET
 from dflash_convert.validation.result import HEALTHY
 
@@ -22,7 +22,7 @@ TAGS = ("gguf", "llama.cpp", "speculative-decoding", "draft-model")
 
 
 def card_text(
-    document: Mapping[str, Any], target_gguf: TargetGguf | None, settings: Settings, reports: Mapping[str, str]
+    document: Mapping[str, Any], target_gguf: TargetGguf | None, settings: BestSettings, reports: Mapping[str, str]
 ) -> str:
     """The card of a package from its manifest (without the texts' own entries); its commands use ``settings``;
     ``reports`` are the pages on its files."""
@@ -156,7 +156,7 @@ def _share(share: float) -> str:
     return f"{100 * share:.2f} %"
 
 
-def picked(document: Mapping[str, Any], settings: Settings) -> str:
+def picked(document: Mapping[str, Any], settings: BestSettings) -> str:
     """The file to take: what ``compare`` or ``tune`` found best; else of the validated ones the smallest that keeps
     the best mean length but for NEAR of it; else Q8_0, which loses next to nothing, as a drafter is small."""
     weights = [f for f in document["files"] if f["role"] == "weights"]
@@ -169,7 +169,7 @@ def picked(document: Mapping[str, Any], settings: Settings) -> str:
     return str(next((f for f in weights if f["type"] == "Q8_0"), weights[0])["path"])
 
 
-def _which(document: Mapping[str, Any], weights: Sequence[Mapping[str, Any]], settings: Settings) -> str:
+def _which(document: Mapping[str, Any], weights: Sequence[Mapping[str, Any]], settings: BestSettings) -> str:
     name = picked(document, settings)
     run = next((r for r in document["validation"] if r["file"] == name and r["verdict"] == HEALTHY), None)
     if settings.file:
@@ -186,7 +186,7 @@ def _which(document: Mapping[str, Any], weights: Sequence[Mapping[str, Any]], se
     return f"**Take `{name}`**: {why}."
 
 
-def _download(document: Mapping[str, Any], settings: Settings) -> str:
+def _download(document: Mapping[str, Any], settings: BestSettings) -> str:
     repository = document["options"].get("repo")
     call = shlex.join(["hf", "download", repository or "OWNER/NAME", picked(document, settings), "--local-dir", "."])
     where = "" if repository else " `OWNER/NAME` stands for this repository."
@@ -274,7 +274,7 @@ def _contests(contests: Sequence[Mapping[str, Any]]) -> list[str]:
     return ["\n\n".join(parts)]
 
 
-def _usage(document: Mapping[str, Any], target: TargetGguf | None, settings: Settings) -> str:
+def _usage(document: Mapping[str, Any], target: TargetGguf | None, settings: BestSettings) -> str:
     name = picked(document, settings)
     where = "In the directory of the drafter"
     if target is None:

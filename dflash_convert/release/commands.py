@@ -10,7 +10,7 @@ from pathlib import Path
 from dflash_convert.engine.preset import preset_ini
 from dflash_convert.engine.settings import arguments
 from dflash_convert.errors import UsageError
-from dflash_convert.release.contests import Settings
+from dflash_convert.release.contests import BestSettings
 from dflash_convert.release.manifest import PRESET
 
 HUB_GGUF = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", re.ASCII)
@@ -44,7 +44,7 @@ def parse_target(text: str | None) -> TargetGguf | None:
     )
 
 
-def program_call(program: str, target: TargetGguf | None, drafter: str, settings: Settings) -> str:
+def program_call(program: str, target: TargetGguf | None, drafter: str, settings: BestSettings) -> str:
     """A ``llama-server`` or ``llama-cli`` call, quoted for a shell and broken into lines."""
     model = (target or TargetGguf(PLACEHOLDER)).arguments
     parts = [[program, *model], ["-md", drafter]]
@@ -54,7 +54,7 @@ def program_call(program: str, target: TargetGguf | None, drafter: str, settings
     return " \\\n  ".join(shlex.join(part) for part in parts)
 
 
-def options(settings: Settings) -> list[tuple[str, str]]:
+def options(settings: BestSettings) -> list[tuple[str, str]]:
     """llama-server's long options without their dashes, and values."""
     rows = [("spec-type", settings.spec_type)]
     rows += [("spec-draft-n-max", str(settings.n_max))] if settings.n_max else []
@@ -62,7 +62,7 @@ def options(settings: Settings) -> list[tuple[str, str]]:
     return [*rows, *settings.extra]
 
 
-def preset_text(name: str, target: TargetGguf, drafters: list[str], settings: Settings, comment: str = "") -> str:
+def preset_text(name: str, target: TargetGguf, drafters: list[str], settings: BestSettings, comment: str = "") -> str:
     """``preset.ini`` for ``llama-server --models-preset``: one section a drafter; paths are relative to the
     server's working directory, as llama.cpp reads them (tools/server/README.md).
     """

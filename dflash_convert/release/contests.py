@@ -30,7 +30,7 @@ VALUE = re.compile(r"[A-Za-z0-9_.]{1,32}", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Entry:
+class Contestant:
     """A candidate on one kind of work, as ``compare`` and ``tune`` write it; ``settings`` are llama-server's other
     options with their values."""
 
@@ -55,7 +55,7 @@ class Work:
 
     label: str
     winner: str
-    candidates: tuple[Entry, ...]
+    candidates: tuple[Contestant, ...]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Contest:
 
 
 @dataclass(frozen=True)
-class Settings:
+class BestSettings:
     """How a package's commands and preset run its files. ``file`` is the one to show (None: nobody measured);
     ``spec_type`` with the methods mixed in, ``extra`` llama-server's other options."""
 
@@ -165,7 +165,7 @@ def _row(work: Work, packaged: Mapping[str, str]) -> dict[str, Any] | None:
     return {"label": work.label, "file": packaged[str(top.file)], **kept, "winner": _winner(work, top, packaged)}
 
 
-def _winner(work: Work, top: Entry, packaged: Mapping[str, str]) -> str | None:
+def _winner(work: Work, top: Contestant, packaged: Mapping[str, str]) -> str | None:
     """What to take instead of ``top``; None when that is the best."""
     winner = next((each for each in work.candidates if each.name == work.winner), None)
     if winner is None or winner is top:
@@ -173,14 +173,14 @@ def _winner(work: Work, top: Entry, packaged: Mapping[str, str]) -> str | None:
     return packaged.get(winner.file or "") or ("no drafter" if not winner.methods else winner.name[:LIMIT])
 
 
-def settings_of(spec_type: str, n_max: int | None, contests: Sequence[Mapping[str, Any]]) -> Settings:
+def settings_of(spec_type: str, n_max: int | None, contests: Sequence[Mapping[str, Any]]) -> BestSettings:
     """Those of the first load of the first contest; without one a first guess."""
     if not contests:
-        return Settings(spec_type, n_max)
+        return BestSettings(spec_type, n_max)
     first = contests[0]["rows"][0]
     extra = tuple((name, value) for name, value in first["settings"] if name not in PLACES)
     methods = ",".join((spec_type, *first["mixed"]))
-    return Settings(methods, first["n_max"] or n_max, first["p_min"], first["file"], extra)
+    return BestSettings(methods, first["n_max"] or n_max, first["p_min"], first["file"], extra)
 
 
 def row_settings(row: Mapping[str, Any]) -> str:

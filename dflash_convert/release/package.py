@@ -15,7 +15,7 @@ from dflash_convert.contest.budget import model_of
 from dflash_convert.errors import ContainerError, DflashError, InputError, OutputError, UsageError, VerificationError
 from dflash_convert.hashing import sha256_of
 from dflash_convert.head.build import suffix
-from dflash_convert.memory.plan import MIB, Request, plan_memory
+from dflash_convert.memory.plan import MIB, Serving, plan_memory
 from dflash_convert.naming import FIRST_GUESS, default_name
 from dflash_convert.notes import Note
 from dflash_convert.output import check_directory, check_space, exists_error, whole_directory
@@ -24,7 +24,7 @@ from dflash_convert.pairing.drafters import drafter_gguf
 from dflash_convert.pairing.targets import target_gguf
 from dflash_convert.release.card import card_text, guessed
 from dflash_convert.release.commands import TargetGguf, parse_target, preset_text
-from dflash_convert.release.contests import Settings, contest_summary, settings_of
+from dflash_convert.release.contests import BestSettings, contest_summary, settings_of
 from dflash_convert.release.facts import DrafterFacts, Origin, found_by_llama_cpp, read_facts, same_release
 from dflash_convert.release.manifest import (
     CARD,
@@ -235,7 +235,7 @@ def _hashed(values: dict[str, Any]) -> dict[str, Any]:
 def _memory(facts: DrafterFacts) -> dict[str, Any]:
     """What the drafter takes beside its target, planned from its header; nothing where that cannot be told."""
     try:
-        plan = plan_memory(model_of(facts.path), None, Request(ctx_size=CONTEXT, n_max=facts.n_max or 1))
+        plan = plan_memory(model_of(facts.path), None, Serving(ctx_size=CONTEXT, n_max=facts.n_max or 1))
     except DflashError:
         return {}
     return {"memory": {"context": CONTEXT, "mib": round(plan.drafter.total / MIB)}}
@@ -305,7 +305,7 @@ def _page(file: Path, report: ValidationResult, options: PackageOptions) -> str:
 
 
 def _write_texts(
-    work: Path, document: dict[str, Any], target: TargetGguf | None, settings: Settings, pages: Mapping[str, str]
+    work: Path, document: dict[str, Any], target: TargetGguf | None, settings: BestSettings, pages: Mapping[str, str]
 ) -> None:
     """Card, reports and preset, then the manifest that lists them, then the sums that list the manifest."""
     reports = {name: f"report-{name.removesuffix('.gguf')}.html" for name in sorted(pages)}

@@ -12,7 +12,7 @@ from dflash_convert.container.reader import open_gguf
 from dflash_convert.contest.budget import model_of
 from dflash_convert.errors import DflashError
 from dflash_convert.memory.fit import largest_context
-from dflash_convert.memory.plan import MIB, Request, plan_memory
+from dflash_convert.memory.plan import MIB, Serving, plan_memory
 
 if TYPE_CHECKING:
     from dflash_convert.memory.plan import MemoryPlan
@@ -75,7 +75,7 @@ def type_rows(path: Path) -> tuple[TypeRow, ...]:
 
 def _memory(result: ValidationResult) -> tuple[MemoryPlan, Room | None]:
     drafter, target = (model_of(Path(side.path)) for side in (result.drafter, result.target))
-    request = Request(ctx_size=result.settings.context, n_max=max(1, result.settings.n_max))
+    request = Serving(ctx_size=result.settings.context, n_max=max(1, result.settings.n_max))
     plan, room = plan_memory(drafter, target, request), free_memory(result.engine.devices)
     if room is not None and target.weights is not None:
         room = replace(room, context=largest_context(drafter, target, request, room.free_mib * MIB))

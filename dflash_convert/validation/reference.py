@@ -116,7 +116,7 @@ def document(result: ValidationResult) -> dict[str, Any]:
         }
         for p in result.prompts
     ]
-    whole = result.to_json()
+    whole = result.json()
     head = {"schema": SCHEMA, "kind": KIND, "created_at": result.settings.started_at}
     copied = {name: whole[name] for name in ("engine", "drafter", "target", "settings", "verdict")}
     counts = {"drafted": result.total.drafted, "accepted": result.total.accepted}

@@ -283,7 +283,7 @@ class ValidationResult:
             subject = "a requirement is missed" if missed else f"the pair is {self.verdict}"
             raise ValidationError(f"{subject}: {'; '.join(self.reasons)}")
 
-    def to_json(self) -> dict[str, Any]:
+    def json(self) -> dict[str, Any]:
         """The document of this module's docstring: plain dicts, lists and numbers."""
         document: dict[str, Any] = {"schema": self.schema, "kind": KIND, **_plain(self)}
         document["prompts"] = [_flat(p) for p in self.prompts]
@@ -293,7 +293,7 @@ class ValidationResult:
 
 
 def from_json(document: Mapping[str, Any], source: str = "the document") -> ValidationResult:
-    """Read what :meth:`ValidationResult.to_json` wrote; :class:`ConfigError` when it is something else."""
+    """Read what :meth:`ValidationResult.json` wrote; :class:`ConfigError` when it is something else."""
     if not isinstance(document, Mapping) or document.get("kind") != KIND:
         raise ConfigError(f"{source} is not a validation result", tip="write one with: dflash-convert validate --json")
     if document.get("schema") != SCHEMA:

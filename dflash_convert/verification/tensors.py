@@ -18,7 +18,7 @@ from dflash_convert.checkpoint import Checkpoint, open_checkpoint
 from dflash_convert.container.reader import Gguf, TensorInfo, open_gguf
 from dflash_convert.container.types import BLOCK, TensorType
 from dflash_convert.drafter import Description, Overrides, TensorPlan
-from dflash_convert.encode.jobs import Place, make_jobs
+from dflash_convert.encode.pieces import Place, make_pieces
 from dflash_convert.encode.pool import pool_size
 from dflash_convert.errors import InputError, VerificationError
 from dflash_convert.families.detect import describe
@@ -215,7 +215,7 @@ def compare_tensors(
         f"tensor {name} has no source in the checkpoint" for name in gguf.tensors if name not in plans.keys() | unknown
     ]
     reports: dict[str, TensorReport] = {}
-    jobs = []
+    pieces = []
     with FileRows(gguf.path) as file:
         for info in gguf.tensors.values():
             plan = plans.get(info.name)
@@ -223,17 +223,17 @@ def compare_tensors(
                 continue
             wrong = _unlike(plan, info)
             if wrong is None:
-                jobs += make_jobs(plan, (Place(file.fd, info.offset, info.type.name),))
+                pieces += make_pieces(plan, (Place(file.fd, info.offset, info.type.name),))
                 continue
             if isinstance(wrong, str):
                 differences.append(wrong)
             else:
                 reports[info.name] = wrong
             progress(info.rows * info.shape[-1])
-        outcomes = compare(jobs, progress, workers)
+        outcomes = compare(pieces, progress, workers)
     parts: dict[str, list[Outcome]] = {}
-    for job, outcome in zip(jobs, outcomes, strict=True):
-        parts.setdefault(job.plan.name, []).append(outcome)
+    for piece, outcome in zip(pieces, outcomes, strict=True):
+        parts.setdefault(piece.plan.name, []).append(outcome)
     reports |= {name: _report(plans[name], gguf.tensors[name], merged(some)) for name, some in parts.items()}
     ordered = [reports[name] for name in gguf.tensors if name in reports]
     differences += [f"tensor {report.name} {report.problem}" for report in ordered if report.problem]

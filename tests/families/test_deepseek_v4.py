@@ -17,7 +17,7 @@ from dflash_convert import conversion as convert
 from dflash_convert.checkpoint import Reader
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.drafter import Taps
-from dflash_convert.encode.jobs import Job, job_from_json, job_to_json
+from dflash_convert.encode.pieces import Piece, piece_from_json, piece_to_json
 from dflash_convert.encode.transforms import RowSource
 from dflash_convert.errors import CheckpointError, ConfigError, DflashError, FamilyError, UsageError
 from dflash_convert.memory.models import model_from_keys
@@ -90,7 +90,7 @@ def test_stacked_experts_stream_across_their_borders(read: Read) -> None:
     assert plan.shape == (mk.EXPERTS, mk.HIDDEN, mk.EXPERT_FFN)
     rows = mk.EXPERTS * mk.HIDDEN
     sent = plan
-    plan = job_from_json(json.loads(json.dumps(job_to_json(Job(plan, 0, rows, ())))), {}).plan
+    plan = piece_from_json(json.loads(json.dumps(piece_to_json(Piece(plan, 0, rows, ())))), {}).plan
     assert (plan, plan.type) == (sent, "MXFP4"), "a worker has the whole plan"
     with Reader() as reader:
         source = RowSource(reader)

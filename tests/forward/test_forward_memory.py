@@ -15,7 +15,7 @@ from dflash_convert.engine import embedded, session
 from dflash_convert.engine.trace import Launch
 from dflash_convert.forward.load import DrafterSource
 from dflash_convert.memory.models import model_from_keys
-from dflash_convert.memory.plan import MIB, Model, Request, plan_memory
+from dflash_convert.memory.plan import MIB, Model, Serving, plan_memory
 
 pytestmark = [
     pytest.mark.engine,
@@ -40,7 +40,7 @@ def test_caches_are_what_the_engine_allocates(
     ctx_size: int, source: DrafterSource, description: Description, write_pair: Callable[..., tuple[Path, Path]]
 ) -> None:
     target, drafter = write_pair([*description.keys, *description.late_keys, *WINDOW], source.weights)
-    plan = plan_memory(model(drafter), model(target), Request(ctx_size, parallel=1))
+    plan = plan_memory(model(drafter), model(target), Serving(ctx_size, parallel=1))
     assert plan.target is not None
     info = embedded.info()
     assert info is not None

@@ -18,7 +18,7 @@ from dflash_convert.engine import embedded, find, session
 from dflash_convert.engine.trace import Launch
 from dflash_convert.head.build import Head
 from dflash_convert.memory.models import model_from_keys
-from dflash_convert.memory.plan import Request, plan_memory
+from dflash_convert.memory.plan import Serving, plan_memory
 
 HIDDEN, VOCAB, ROWS = 128, 512, 300
 MIB = 1 << 20
@@ -57,7 +57,7 @@ def test_logits_of_a_reduced_head_are_held_beside_those_of_every_token() -> None
     keys |= {"dflash.attention.head_count": 4, "dflash.context_length": 4096}
     head = {"output.weight": ((65536, 256), TensorType.Q4_0), "d2t": ((65536,), TensorType.I64)}
     models = [model_from_keys(keys, tensors, vocab=151936) for tensors in ({}, head)]
-    whole, reduced = (plan_memory(model, None, Request(512)).drafter for model in models)
+    whole, reduced = (plan_memory(model, None, Serving(512)).drafter for model in models)
     assert reduced.weights == 65536 * 256 // 32 * 18 + 65536 * 8
     assert reduced.compute - whole.compute == 512 * 65536 * 4
     assert reduced.compute / MIB == pytest.approx(425.76, abs=1)

@@ -179,7 +179,7 @@ def test_a_record_counts_only_with_its_files(tmp_path: Path) -> None:
 
 def test_outcomes_of_processes() -> None:
     outcome = Outcome("p/T", "failed", 6, "validate", "the pair is broken")
-    printed = json.dumps(Summary((outcome,), ()).to_json())
+    printed = json.dumps(Summary((outcome,), ()).json())
     assert parse_outcome("p/T", 6, printed, "") == outcome
     assert parse_outcome("p/T", -9, "", "").message == "its process was ended by signal 9"
     assert parse_outcome("p/T", 0, "", "").exit_code == 1  # no report is no success

@@ -13,7 +13,7 @@ from release_tools import ROOT, Done
 from upload_hub import TOKEN
 
 from dflash_convert import doctor
-from dflash_convert.doctor import Finding, Report
+from dflash_convert.doctor import Diagnosis, Report
 from dflash_convert.engine.trace import EngineInfo
 from dflash_convert.installed import install_command
 from dflash_convert.llama import spec_types
@@ -23,7 +23,7 @@ GOOD = EngineInfo(
 )
 
 
-def with_engines(monkeypatch: pytest.MonkeyPatch, *engines: EngineInfo) -> list[Finding]:
+def with_engines(monkeypatch: pytest.MonkeyPatch, *engines: EngineInfo) -> list[Diagnosis]:
     monkeypatch.setattr("dflash_convert.doctor.find_engines", lambda *_: list(engines))
     return doctor.engines(None, {})
 
@@ -38,7 +38,7 @@ REQUIRES = [
 ]
 
 
-def installed(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str]) -> dict[str, Finding]:
+def installed(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str]) -> dict[str, Diagnosis]:
     def version(name: str) -> str:
         if name not in versions:
             raise doctor.importlib.metadata.PackageNotFoundError(name)

@@ -25,7 +25,7 @@ from dflash_convert.errors import ConfigError, ContainerError, FamilyError, Inpu
 from dflash_convert.hashing import sha256_of
 from dflash_convert.output import LOCK
 from dflash_convert.release.commands import TargetGguf, parse_target, preset_text, program_call
-from dflash_convert.release.contests import Settings
+from dflash_convert.release.contests import BestSettings
 from dflash_convert.release.facts import found_by_llama_cpp, read_facts
 from dflash_convert.release.manifest import read_manifest, sums_text, verify_manifest
 from dflash_convert.release.package import PackageOptions, build_package
@@ -233,11 +233,11 @@ def test_no_target_no_preset(ggufs: list[Path], tmp_path: Path) -> None:
 
 
 def test_commands_are_quoted() -> None:
-    call = program_call("llama-server", TargetGguf("a b.gguf"), "dflash-x's.gguf", Settings("draft-dflash", 7))
+    call = program_call("llama-server", TargetGguf("a b.gguf"), "dflash-x's.gguf", BestSettings("draft-dflash", 7))
     assert "-m 'a b.gguf'" in call
     assert """-md 'dflash-x'"'"'s.gguf'""" in call
     with pytest.raises(UsageError, match="cannot stand in a preset"):
-        preset_text("n", TargetGguf("a;b.gguf"), ["dflash-x-Q8_0.gguf"], Settings("draft-dflash", 7))
+        preset_text("n", TargetGguf("a;b.gguf"), ["dflash-x-Q8_0.gguf"], BestSettings("draft-dflash", 7))
 
 
 @pytest.mark.parametrize("text", ["nowhere.gguf", "a/b/c", "not here"])

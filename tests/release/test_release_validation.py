@@ -61,7 +61,7 @@ def report(gguf: Path, verdict: Verdict = "healthy", *, speed: float = 100.0, ha
 
 
 def save(result: ValidationResult, path: Path) -> Path:
-    path.write_text(json.dumps(result.to_json()))
+    path.write_text(json.dumps(result.json()))
     return path
 
 

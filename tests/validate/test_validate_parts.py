@@ -283,7 +283,7 @@ def result() -> ValidationResult:
 
 class TestDocuments:
     def test_round_trip(self) -> None:
-        whole = json.loads(json.dumps(result().to_json()))
+        whole = json.loads(json.dumps(result().json()))
         assert whole["prompts"][0]["drafted"] == 8
         assert from_json(whole) == result()
 
@@ -293,7 +293,7 @@ class TestDocuments:
     )
     def test_damaged(self, change: dict[str, object]) -> None:
         with pytest.raises(ConfigError, match="here"):
-            from_json({**result().to_json(), **change}, "here")
+            from_json({**result().json(), **change}, "here")
 
     def test_reference(self, tmp_path: Path) -> None:
         path = tmp_path / "r.json"

@@ -47,7 +47,7 @@ def test_healthy(validate: Callable[..., Any]) -> None:
     assert (total["tokens_per_second"], total["baseline_tokens_per_second"]) == (50.0, 25.0)
     assert (result["gain"], total["speedup"]) == ("not measured", None)  # one round proves no speed
     assert total["acceptance_by_position"] == [1.0, 1.0, 0.0, 0.0]
-    assert from_json(result).to_json() == result
+    assert from_json(result).json() == result
 
 
 def test_table(validate: Callable[..., Any]) -> None:

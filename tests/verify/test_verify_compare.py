@@ -16,8 +16,8 @@ from verify_files import Keys, Tensors, rewrite
 import dflash_convert.verification.compare as comparing
 from dflash_convert.checkpoint import SourceTensor
 from dflash_convert.drafter import TensorPlan
-from dflash_convert.encode import jobs as encode_jobs
-from dflash_convert.encode.jobs import Job, Place, make_jobs
+from dflash_convert.encode import pieces as encode_pieces
+from dflash_convert.encode.pieces import Piece, Place, make_pieces
 from dflash_convert.errors import ContainerError, DflashError
 from dflash_convert.processes import Workers
 from dflash_convert.target import Target
@@ -127,7 +127,7 @@ def test_equal_bytes_are_never_decoded(fixtures: Path, converted: Convert, monke
 def test_one_other_byte_has_all_of_its_tensor_decoded(
     threads: int, fixtures: Path, converted: Convert, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the tensor is one job or many: the figures are those of all its values."""
+    """Whether the tensor is one piece or many: the figures are those of all its values."""
 
     def change(keys: Keys, tensors: Tensors) -> None:
         shape, kind, content = tensors["fc.weight"]
@@ -142,7 +142,7 @@ def test_one_other_byte_has_all_of_its_tensor_decoded(
         return next(t for t in found.tensors if t.name == "fc.weight")
 
     whole = report()
-    monkeypatch.setattr(encode_jobs, "JOB_ELEMENTS", 4096)
+    monkeypatch.setattr(encode_pieces, "PIECE_ELEMENTS", 4096)
     split = report()
     assert whole.status == split.status == "different"
     assert 0 < whole.cosine < 1
@@ -151,7 +151,7 @@ def test_one_other_byte_has_all_of_its_tensor_decoded(
 
 
 @contextmanager
-def job_of(tmp_path: Path, source: Any, dtype: str, found: Any, kind: str, **plan: Any) -> Iterator[Job]:
+def job_of(tmp_path: Path, source: Any, dtype: str, found: Any, kind: str, **plan: Any) -> Iterator[Piece]:
     """A tensor of raw bytes at both ends."""
     ends = []
     for name, data in (("source", source), ("file", found)):
@@ -161,8 +161,8 @@ def job_of(tmp_path: Path, source: Any, dtype: str, found: Any, kind: str, **pla
     tensor = SourceTensor("t", ends[0], dtype, source.shape, 0, source.nbytes)
     fd = os.open(ends[1], os.O_RDONLY)
     try:
-        (job,) = make_jobs(TensorPlan("t", rows, (tensor,), **plan), (Place(fd, 0, kind),))
-        yield job
+        (piece,) = make_pieces(TensorPlan("t", rows, (tensor,), **plan), (Place(fd, 0, kind),))
+        yield piece
     finally:
         os.close(fd)
 
@@ -171,8 +171,8 @@ def job_of(tmp_path: Path, source: Any, dtype: str, found: Any, kind: str, **pla
 def test_equal_bytes_that_are_no_numbers(bits: int, dtype: str, tmp_path: Path) -> None:
     values = np.zeros((4, 32), np.uint16)
     values[2, 3] = bits
-    with job_of(tmp_path, values, dtype, values, dtype) as job, Comparer() as comparer:
-        found = comparer.run(job)
+    with job_of(tmp_path, values, dtype, values, dtype) as piece, Comparer() as comparer:
+        found = comparer.run(piece)
     assert (found.equal, found.decoded, found.figures.finite) == (True, True, False)
 
 
@@ -190,8 +190,8 @@ def test_mxfp4_is_decoded_where_its_scale_could_overflow(exponent: int, decoded:
     )
     with (tmp_path / "file").open("rb") as file, Comparer() as comparer:
         plan = TensorPlan("t", (1, 2, 32), sources, transform="stack", scheme="mxfp4", block=(1, 32))
-        (job,) = make_jobs(plan, (Place(file.fileno(), 0, "MXFP4"),))
-        found = comparer.run(job)
+        (piece,) = make_pieces(plan, (Place(file.fileno(), 0, "MXFP4"),))
+        found = comparer.run(piece)
     assert found.equal
     assert (found.decoded, found.figures.finite) == (decoded, not decoded)
 
@@ -207,11 +207,11 @@ def test_outcomes_survive_the_way_from_a_worker() -> None:
 def test_a_file_that_becomes_shorter_is_an_error(count: int, tmp_path: Path) -> None:
     values = np.zeros((4, 32), np.uint16)
     with (
-        job_of(tmp_path, values, "BF16", values[:3], "BF16") as job,
+        job_of(tmp_path, values, "BF16", values[:3], "BF16") as piece,
         Workers("verification.worker", count) as workers,
         pytest.raises(ContainerError, match="tensor 't' ends early"),
     ):
-        compare([job], lambda _: None, workers if count else None)
+        compare([piece], lambda _: None, workers if count else None)
 
 
 def test_a_worker_that_dies_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,8 +224,8 @@ def test_a_worker_that_dies_is_an_error(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PYTHONPATH", str(site))
     values = np.zeros((4, 32), np.uint16)
     with (
-        job_of(tmp_path, values, "BF16", values, "BF16") as job,
+        job_of(tmp_path, values, "BF16", values, "BF16") as piece,
         Workers("verification.worker", 1) as workers,
         pytest.raises(DflashError, match=r"ended unexpectedly \(exit status 77\)"),
     ):
-        compare([job], lambda _: None, workers)
+        compare([piece], lambda _: None, workers)

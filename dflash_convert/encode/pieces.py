@@ -14,7 +14,7 @@ from dflash_convert.checkpoint import SourceTensor
 from dflash_convert.drafter import TensorPlan
 from dflash_convert.encode.transforms import granularity, row_count
 
-JOB_ELEMENTS = 1 << 23  # work of tens of milliseconds: long against a round trip, short against the whole
+PIECE_ELEMENTS = 1 << 23  # work of tens of milliseconds: long against a round trip, short against the whole
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Job:
+class Piece:
     """Rows ``start`` to ``stop`` of one tensor, for every output."""
 
     plan: TensorPlan
@@ -41,17 +41,17 @@ class Job:
         return (self.stop - self.start) * self.plan.shape[-1]
 
 
-def make_jobs(plan: TensorPlan, places: tuple[Place, ...], imatrix: Path | None = None) -> list[Job]:
-    """Split a tensor into jobs of about JOB_ELEMENTS, at boundaries its transform allows."""
+def make_pieces(plan: TensorPlan, places: tuple[Place, ...], imatrix: Path | None = None) -> list[Piece]:
+    """Split a tensor into pieces of about PIECE_ELEMENTS, at boundaries its transform allows."""
     rows, step = row_count(plan.shape), granularity(plan)
-    per_job = max(step, JOB_ELEMENTS // plan.shape[-1] // step * step)
+    per_piece = max(step, PIECE_ELEMENTS // plan.shape[-1] // step * step)
     weights = "" if imatrix is None else str(imatrix)
-    spans = [(at, min(at + per_job, rows)) for at in range(0, rows, per_job)]
-    return [Job(_part(plan, *span), *span, places, weights) for span in spans]
+    spans = [(at, min(at + per_piece, rows)) for at in range(0, rows, per_piece)]
+    return [Piece(_part(plan, *span), *span, places, weights) for span in spans]
 
 
 def _part(plan: TensorPlan, start: int, stop: int) -> TensorPlan:
-    """Of stacked matrices those that hold the rows: a job names its own sources, not those of 256 experts."""
+    """Of stacked matrices those that hold the rows: a piece names its own sources, not those of 256 experts."""
     if plan.transform != "stack":
         return plan
     rows = plan.shape[-2]
@@ -59,8 +59,8 @@ def _part(plan: TensorPlan, start: int, stop: int) -> TensorPlan:
     return replace(plan, sources=plan.sources[2 * first : 2 * last], argument=first)
 
 
-def job_to_json(job: Job) -> dict[str, Any]:
-    plan = job.plan
+def piece_to_json(piece: Piece) -> dict[str, Any]:
+    plan = piece.plan
     return {
         "name": plan.name,
         "shape": plan.shape,
@@ -70,13 +70,13 @@ def job_to_json(job: Job) -> dict[str, Any]:
         "type": plan.type,
         "block": plan.block,
         "sources": [[s.name, str(s.file), s.dtype, s.shape, s.offset, s.nbytes] for s in plan.sources],
-        "rows": [job.start, job.stop],
-        "imatrix": job.imatrix,
-        "places": [[p.fd, p.offset, p.type] for p in job.places],
+        "rows": [piece.start, piece.stop],
+        "imatrix": piece.imatrix,
+        "places": [[p.fd, p.offset, p.type] for p in piece.places],
     }
 
 
-def job_from_json(data: dict[str, Any], fds: dict[int, int]) -> Job:
+def piece_from_json(data: dict[str, Any], fds: dict[int, int]) -> Piece:
     """``fds``: the sender's descriptor numbers to this process's own."""
     sources = tuple(
         SourceTensor(name, Path(file), dtype, tuple(shape), offset, nbytes)
@@ -94,4 +94,4 @@ def job_from_json(data: dict[str, Any], fds: dict[int, int]) -> Job:
     )
     start, stop = data["rows"]
     places = tuple(Place(fds[fd], offset, kind) for fd, offset, kind in data["places"])
-    return Job(plan, start, stop, places, data["imatrix"])
+    return Piece(plan, start, stop, places, data["imatrix"])
