@@ -208,6 +208,12 @@ PURPOSE: tuple[Purpose, ...] = (
         when=lambda f: f.case.family.startswith("eagle3"),
     ),
     Purpose(
+        "the original context of a llama3 rope",
+        r"^tensor rope_freqs\.weight: other values",
+        "where the table has none, max_position_embeddings stands for it; the converter takes 8192",
+        when=lambda f: f.rope_kind() == "llama3" and "original_max_position_embeddings" not in f.rope(),
+    ),
+    Purpose(
         "an EAGLE-3 head for a Gemma-4 target",
         r"^key tokenizer\.ggml\.(add_space_prefix|merges|model|pre|scores|token_type|tokens|\w+_token_id): ",
         "the vocabulary is written as for any drafter of that target; the converter writes a Llama's without merges, "
@@ -216,14 +222,15 @@ PURPOSE: tuple[Purpose, ...] = (
         lambda f: f.case.family.startswith("eagle3") and f.case.tokenizer == "gemma",
     ),
     Purpose(
-        "the older name of rope_type",
-        r"^key dflash\.rope\.scaling\.\w+: .* instead of nothing",
-        "a class of transformers moves the table's fields and loses `type`, so the converter writes no scaling",
-        when=lambda f: f.known_class() and "type" in f.rope(),
+        "a rope table that transformers rebuilds",
+        r"^key \w+\.rope\.scaling\.\w+: .* instead of nothing",
+        "a class of transformers moves the table's fields: the older name `type` and DeepSeek-V4's table get lost, so the "
+        "converter writes no scaling",
+        when=lambda f: f.known_class() and ("type" in f.rope() or f.case.family.startswith("deepseek")),
     ),
     Purpose(
         "YaRN's factor",
-        r"^key dflash\.rope\.scaling\.\w+: .* instead of nothing",
+        r"^key \w+\.rope\.scaling\.\w+: .* instead of nothing",
         "from the original and the whole context, as transformers derives it; the converter writes no scaling then",
         when=lambda f: f.rope_kind() == "yarn" and "factor" not in f.rope(),
     ),
