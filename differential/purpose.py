@@ -224,8 +224,8 @@ PURPOSE: tuple[Purpose, ...] = (
     Purpose(
         "a rope table that transformers rebuilds",
         r"^key \w+\.rope\.scaling\.\w+: .* instead of nothing",
-        "a class of transformers moves the table's fields: the older name `type` and DeepSeek-V4's table get lost, so the "
-        "converter writes no scaling",
+        "a class of transformers moves the table's fields: the older name `type` and DeepSeek-V4's table get lost, so "
+        "the converter writes no scaling",
         when=lambda f: f.known_class() and ("type" in f.rope() or f.case.family.startswith("deepseek")),
     ),
     Purpose(
