@@ -202,7 +202,7 @@ def _validation(runs: Sequence[Mapping[str, Any]], reports: Mapping[str, str]) -
     same = {True: "identical", False: "differs", None: "not compared"}
     rows = []
     for run in runs:
-        accepted = f"{run['accepted']} of {run['drafted']} ({100 * run['acceptance']:.1f} %)"
+        accepted = f"{run['accepted']:,} of {run['drafted']:,} ({100 * run['acceptance']:.1f} %)"
         target = f"`{_plain(run['target']['name'])}`"
         cells = [_linked(run["file"], reports), run["verdict"], accepted, f"{run['mean_length']:.2f}"]
         cells += [_speedup(run)] * timed

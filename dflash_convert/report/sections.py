@@ -110,8 +110,8 @@ def _prompt_table(prompts: Sequence[PromptResult]) -> str:
         (
             p.name,
             _words(p),
-            p.figures.prompt_tokens,
-            p.figures.generated,
+            f"{p.figures.prompt_tokens:,}",
+            f"{p.figures.generated:,}",
             f"{p.figures.accepted:,} of {p.figures.drafted:,}",
             percent(p.figures.acceptance),
             number(p.figures.mean_length),

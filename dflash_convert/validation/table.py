@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dflash_convert.text import columns, percent, shorten
+from dflash_convert.text import columns, percent, shorten, wrap
 from dflash_convert.validation import gain
 from dflash_convert.validation.result import Figures, RunResult, Sweep, ValidationResult
 
@@ -17,7 +17,10 @@ RUNS_HEAD = (
     *("baseline tok/s", "same text"),
 )
 PROMPT_TIMES = range(1, 5)  # columns that a narrow terminal does without
-RUN_SETTINGS = range(2, 5)
+RUN_SETTINGS = range(2, 4)
+COMPACT = ("accepted/drafted", "acceptance", "mean", "tok/s", "baseline", "text")  # what decides first
+MARKS = "text: = the same as without the drafter, NO another"
+NARROWEST_NAME = 10
 NAME_WIDTH = 32
 NONE = "-"
 
@@ -58,18 +61,45 @@ def gain_lines(result: ValidationResult) -> list[str]:
 
 
 def prompt_table(result: ValidationResult, width: int | None = None) -> str:
-    rows = [_row(p.name, p.figures) for p in result.prompts]
-    rule = [None] if len(rows) > 1 else []
-    return _table([HEAD, None, *rows, *rule, _row("total", result.total)], PROMPT_TIMES, width)
+    figures = [(p.name, p.figures) for p in result.prompts]
+    rows = [_row(*each) for each in figures]
+    brief = [(shorten(name, NAME_WIDTH), *_compact(f)) for name, f in figures]
+    more = len(figures) > 1
+    return _table(
+        _ruled(HEAD, rows, _row("total", result.total), more),
+        PROMPT_TIMES,
+        _ruled(("prompt", *COMPACT), brief, ("total", *_compact(result.total)), more),
+        width,
+    )
 
 
-def _table(rows: Sequence[tuple[str, ...] | None], dispensable: range, width: int | None) -> str:
-    """Where there is too little room the ``dispensable`` columns are left out; --json has them all."""
-    lines = columns(rows, "<>", width)
-    if width is None or max(map(len, lines)) <= width:
-        return "\n".join(lines)
+Rows = Sequence[tuple[str, ...] | None]
+
+
+def _ruled(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], total: tuple[str, ...], more: bool) -> Rows:
+    return [head, None, *rows, *([None] if more else []), total]
+
+
+def _table(rows: Rows, dispensable: range, compact: Rows, width: int | None) -> str:
+    """One line a row: all columns, those but the ``dispensable`` ones, or ``compact``, as there is room. --json has
+    them all."""
     kept = [row and tuple(cell for i, cell in enumerate(row) if i not in dispensable) for row in rows]
-    return "\n".join(columns(kept, "<>", width))
+    for each in (rows, kept):
+        lines = columns(each, "<>")
+        if width is None or max(map(len, lines)) <= width:
+            return "\n".join(lines)
+    return "\n".join([*_squeezed(compact, width or 0), *wrap(MARKS, width)])
+
+
+def _squeezed(rows: Rows, width: int) -> list[str]:
+    """Names as long as the room allows; where even short ones have none, columns go from the right, the mark last."""
+    while True:
+        over = max(map(len, columns(rows, "<>"))) - width
+        names = max(len(row[0]) for row in rows if row)
+        if over <= 0 or names - over >= NARROWEST_NAME or len(rows[0] or ()) <= 3:
+            room = max(names - max(over, 0), NARROWEST_NAME)
+            return columns([row and (shorten(row[0], room), *row[1:]) for row in rows], "<>")
+        rows = [row and (*row[:-2], row[-1]) for row in rows]
 
 
 def _identity(result: ValidationResult) -> str:
@@ -79,7 +109,7 @@ def _identity(result: ValidationResult) -> str:
         f"drafter  {drafter.path} ({drafter.spec_type}, {drafter.file_type}, block {drafter.block_size})",
         f"target   {target.path} ({target.architecture}, {target.file_type})",
         f"engine   {result.engine.name}",
-        f"runs     n-max {settings.n_max}, context {settings.context}, greedy, drafter cache {cache}",
+        f"runs     n-max {settings.n_max}, context {settings.context:,}, greedy, drafter cache {cache}",
     ]
     return "\n".join(lines)
 
@@ -97,9 +127,20 @@ def _row(name: str, f: Figures) -> tuple[str, ...]:
         f"{f.drafted:,}",
         percent(f.acceptance),
         f"{f.mean_length:.2f}",
-        NONE if f.baseline_tokens_per_second is None else f"{f.baseline_tokens_per_second:.2f}",
+        _baseline(f),
         _same(f),
     )
+
+
+def _compact(f: Figures) -> tuple[str, ...]:
+    """The cells below :data:`COMPACT`."""
+    counts = (f"{f.accepted:,}/{f.drafted:,}", percent(f.acceptance), f"{f.mean_length:.2f}")
+    mark = {"yes": "="}.get(_same(f), _same(f))
+    return (*counts, f"{f.tokens_per_second:.2f}", _baseline(f), mark)
+
+
+def _baseline(f: Figures) -> str:
+    return NONE if f.baseline_tokens_per_second is None else f"{f.baseline_tokens_per_second:.2f}"
 
 
 def _same(f: Figures) -> str:
@@ -107,16 +148,17 @@ def _same(f: Figures) -> str:
 
 
 def _runs_table(runs: Sequence[RunResult], width: int | None) -> str:
-    rows: list[tuple[str, ...] | None] = []
+    rows: list[tuple[str, ...] | None] = [RUNS_HEAD, None]
+    brief: list[tuple[str, ...] | None] = [("run", "n-max", *COMPACT), None]
     for run in runs:
         label = run.label if not run.temperature else f"{run.label}, temperature {run.temperature:g}"
         thinking = NONE if run.thinking is None else ("on" if run.thinking else "off")
         t = run.total
-        base = NONE if t.baseline_tokens_per_second is None else f"{t.baseline_tokens_per_second:.2f}"
         counts = (f"{t.accepted:,}", f"{t.drafted:,}", percent(t.acceptance), f"{t.mean_length:.2f}")
-        speeds = (f"{t.tokens_per_second:.2f}", base)
+        speeds = (f"{t.tokens_per_second:.2f}", _baseline(t))
         rows.append((label, str(run.n_max), thinking, f"{run.context:,}", *counts, *speeds, _same(t)))
-    return _table([RUNS_HEAD, None, *rows], RUN_SETTINGS, width)
+        brief.append((label.replace(", temperature ", " T="), str(run.n_max), *_compact(t)))
+    return _table(rows, RUN_SETTINGS, brief, width)
 
 
 def _sweep_text(result: ValidationResult) -> str:

@@ -111,7 +111,7 @@ def _difference(prompt: PromptResult, where: str) -> str:
 def _collapsed(total: Figures, runs: Sequence[RunResult]) -> tuple[str, ...]:
     return tuple(
         f"acceptance falls from {percent(total.acceptance)} to {percent(run.total.acceptance)} "
-        f"at {run.context} tokens of context"
+        f"at {run.context:,} tokens of context"
         for run in runs
         if run.label == "long-context" and run.total.acceptance < COLLAPSE * total.acceptance
     )
@@ -162,7 +162,7 @@ def _below(total: Figures, acceptance: float, length: float) -> bool:
 
 
 def _summary(total: Figures) -> str:
-    share = f"{total.accepted} of {total.drafted} drafts accepted ({percent(total.acceptance)})"
+    share = f"{total.accepted:,} of {total.drafted:,} drafts accepted ({percent(total.acceptance)})"
     return f"{share}, mean length {total.mean_length:.2f}"
 
 

@@ -74,7 +74,7 @@ def test_figures_reach_manifest_and_card(ggufs: list[Path], tmp_path: Path) -> N
     assert entry["target"]["name"] == "T-BF16.gguf"
     assert entry["thresholds"] == {"min_acceptance": 0.4}
     card = (tmp_path / "out" / "README.md").read_text()
-    row = "| healthy | 869 of 1807 (48.1 %) | 4.29 | 7 | identical | `T-BF16.gguf` |"
+    row = "| healthy | 869 of 1,807 (48.1 %) | 4.29 | 7 | identical | `T-BF16.gguf` |"
     assert f"| [`{ggufs[0].name}`](report-{ggufs[0].stem}.html) {row}" in card
     assert any("1 of 2 files have no validation report" in n.text for n in made.notes)
 

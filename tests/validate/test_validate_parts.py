@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from dflash_convert.errors import (
     OutputError,
     UsageError,
 )
-from dflash_convert.validation import options, pair, prompts, reference
+from dflash_convert.validation import options, pair, prompts, reference, table
 from dflash_convert.validation.compare import divergence
 from dflash_convert.validation.result import (
     Divergence,
@@ -79,7 +80,7 @@ class TestVerdict:
         run = RunResult("long-context", 4, None, 8192, 0.0, bad, ())
         judged = judge(good, [], Thresholds(), runs=[run])
         assert (judged.verdict, judged.exit_code) == ("weak", 0)
-        assert judged.reasons == ("acceptance falls from 60.0 % to 20.0 % at 8192 tokens of context",)
+        assert judged.reasons == ("acceptance falls from 60.0 % to 20.0 % at 8,192 tokens of context",)
         assert judge(good, [], Thresholds(), runs=[dataclasses.replace(run, total=good)]).verdict == "healthy"
 
     def test_text_that_differs_in_another_run(self) -> None:
@@ -325,3 +326,47 @@ class TestDocuments:
         with pytest.raises(DflashError) as caught:
             dataclasses.replace(ok, verdict="broken", exit_code=6).raise_for_status()
         assert caught.value.exit_code == 6
+
+
+class TestTable:
+    """What a person sees of a result, by the room there is."""
+
+    @staticmethod
+    def rendered(width: int | None, count: int = 1807) -> list[str]:
+        long = "write a function that parses a duration"
+        numbers = dataclasses.replace(
+            figures([trace(count, 869, 264)], [trace(0, 0, 869)]), identical=True, baseline_tokens_per_second=123.45
+        )
+        rows = (row(long, numbers=numbers), row("b", numbers=dataclasses.replace(numbers, identical=False)))
+        runs = tuple(
+            RunResult(label, 15, True, 8192, t, numbers, ()) for label, t in (("sampled", 0.8), ("long-context", 0.0))
+        )
+        made = dataclasses.replace(result(), prompts=rows, total=numbers, runs=runs)
+        return table.render(made, width).splitlines()
+
+    @pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
+    @pytest.mark.parametrize("count", [1807, 1_234_567])
+    def test_a_row_is_a_line(self, width: int, count: int) -> None:
+        lines = self.rendered(width, count)
+        inside = [lines[i - 1 : i + 4] for i, line in enumerate(lines) if line.startswith("---")]
+        firsts = [block[0].split()[0] for block in inside]
+        assert firsts == ["prompt", "b", "run"], "a head is one line, and so are the rows"
+        for block in inside:
+            assert max(map(len, block)) <= width
+        for name in ("total", "b  ", "sampled", "long-cont"):
+            assert sum(line.startswith(name) for line in lines) == 1
+
+    def test_what_gives_way_first(self) -> None:
+        heads = [next(line for line in self.rendered(width) if line.startswith("prompt")) for width in (200, 80, 46)]
+        assert heads[0].endswith("same text")
+        assert heads[1].split() == ["prompt", "accepted/drafted", "acceptance", "mean", "tok/s", "baseline", "text"]
+        assert heads[2].split() == ["prompt", "accepted/drafted", "acceptance", "text"]
+        assert sum(line.endswith("  NO") for line in self.rendered(46)) == 1
+
+    def test_numbers_have_one_form(self) -> None:
+        for width in (None, 80):
+            text = "\n".join(self.rendered(width))
+            assert "1,807" in text
+            assert not re.search(r"\b1807\b|\b8192\b", text)
+        total = figures([trace(1807, 869, 264)])
+        assert "869 of 1,807 drafts" in judge(total, [row("a")], Thresholds()).reasons[0]
