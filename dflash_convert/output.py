@@ -38,6 +38,7 @@ TIPS = {
     errno.EISDIR: "give a file name",
 }
 # in a hidden directory: the file that its user holds; what was moved out of the way
+READ = (".safetensors", ".json", ".model", ".jinja", ".txt", ".tiktoken", ".md", ".py")  # of a model's directory
 LOCK, OLD = ".dflash-convert.lock", ".dflash-convert.old"
 
 
@@ -63,12 +64,21 @@ def check_output_path(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -
         raise OutputError(f"{path} is a directory", tip="give a file name")
     if path.exists() and not path.is_file():
         raise OutputError(f"{path} is not a regular file", tip="give a file name")
-    for source in inputs:
-        if path.exists() and source.exists() and path.samefile(source):
-            raise OutputError(f"{path} is also the input", tip="choose another output name")
+    refuse_input(path, inputs)
     if not force and os.path.lexists(path):
         raise exists_error(path)
     check_directory(path)
+
+
+def refuse_input(path: Path, inputs: Iterable[Path]) -> None:
+    """OutputError when ``path`` is one of ``inputs``, or what a directory among them is read for."""
+    if not path.exists():
+        return
+    for source in inputs:
+        if source.is_dir() and path.suffix in READ and path.parent.samefile(source):
+            raise OutputError(f"{path} belongs to the input {source}", tip="choose another output name")
+        if source.exists() and path.samefile(source):
+            raise OutputError(f"{path} is also the input", tip="choose another output name")
 
 
 def check_directory(path: Path) -> None:

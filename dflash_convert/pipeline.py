@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_convert import conversion as convert
+from dflash_convert.container.shards import files_in
 from dflash_convert.conversion import Conversion, Source, Written
 from dflash_convert.encode.pool import Pool, pool_for
 from dflash_convert.notes import Note
-from dflash_convert.output import withheld
+from dflash_convert.output import refuse_input, withheld
 from dflash_convert.pairing import Finding, check, errors_of, open_pair, refusal
 from dflash_convert.pairing.finding import findings_json
 from dflash_convert.target import Target
@@ -143,6 +144,8 @@ def prepare(task: Task) -> Prepared:
 
         conversion, choice = shrink_conversion(conversion, task.head, task.target, force=task.options.force_pair)
     paths = convert.output_paths(conversion, task.output)
+    for path in paths:
+        refuse_input(path, files_in(task, "output"))
     return Prepared(conversion, tuple(paths), choice)
 
 

@@ -96,15 +96,13 @@ class ContestGiven(Given):
         """What takes part; what does not is told with the reason. ``example``: a whole call."""
         from dflash_convert.contest import preset
         from dflash_convert.contest.prepare import prepare
-        from dflash_convert.output import check_output_path
 
         if not self.candidates:
             command = example.split()[1]
             raise UsageError(f"{command} needs a {'drafter' if command == 'tune' else 'candidate'}", tip=example)
-        for path in (self.preset, self.html):
-            if path is not None:
-                check_output_path(path, force=self.force)
+        self.check_outputs(preset=self.preset, html=self.html)
         made = prepare(self.options())
+        self.check_outputs(preset=self.preset, html=self.html, inputs=made.candidates)
         for name, reason in made.refused.items():
             self.say(f"not run: {name}: {reason}")
         for each in made.candidates if self.preset or self.html else ():

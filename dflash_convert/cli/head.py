@@ -13,7 +13,6 @@ from dflash_convert.cli.common import Given, head_options, json_option, takes, v
 from dflash_convert.cli.terminal import emit, leaving
 from dflash_convert.container.reader import open_gguf, require_file
 from dflash_convert.errors import UsageError
-from dflash_convert.output import check_output_path
 from dflash_convert.text import size
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def command(given: HeadGiven) -> None:
     output = given.output
     if output.is_dir():
         output = output / default_name(given.source, given.head.keep)
-    check_output_path(output, force=given.force, inputs=[given.source, given.target])
+    given.check_outputs(output=output)
     (plan,), choice = shrink([Base.of(drafter)], given.head, Target.read(given.target), force=FORCED in drafter.keys)
     if choice is not None:
         given.show_notes(choice.notes)

@@ -64,6 +64,7 @@ def command(given: QuantizeGiven) -> None:
             given,
         )
         return
+    given.check_outputs(output=given.output)
     total = sum(t.rows * t.shape[-1] for t in open_gguf(given.source).tensors.values())
     with given.bar("quantizing", "weights", total) as bar, leaving(f"{given.output} is as it was"):
         done = quantize_file(

@@ -13,7 +13,7 @@ from dflash_convert.cli.common import Given, json_option, say, takes, verbosity_
 from dflash_convert.cli.terminal import echo, emit, leaving, width
 from dflash_convert.container.reader import open_gguf, require_file
 from dflash_convert.errors import UsageError
-from dflash_convert.output import check_output_path, write_text
+from dflash_convert.output import write_text
 
 if TYPE_CHECKING:
     from dflash_convert.cli.progress import Progress
@@ -127,9 +127,7 @@ class ValidateGiven(Given):
 @verbosity_options
 @takes(ValidateGiven)
 def command(given: ValidateGiven) -> None:
-    outputs = [path for path in (given.html, given.save_reference) if path]
-    for path in outputs:
-        check_output_path(path, force=given.force)
+    given.check_outputs(html=given.html, save_reference=given.save_reference)
     require_file(given.drafter, given.target, *([given.beside] if given.beside else []))
     from dflash_convert.validation import expected, run
 

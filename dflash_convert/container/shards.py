@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 from dflash_convert.container.keys import keys_of
@@ -39,6 +41,19 @@ def shard_paths(path: Path) -> tuple[Path, ...]:
         return (path,)
     count = int(match["count"])
     return tuple(path.with_name(f"{match['stem']}-{i:05d}-of-{count:05d}.gguf") for i in range(1, count + 1))
+
+
+def files_in(value: object, *but: str) -> Iterator[Path]:
+    """Every path that a value and the values in it name, all shards of each; without ``value``'s fields ``but``."""
+    if isinstance(value, Path):
+        yield from shard_paths(value)
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from files_in(each)
+    elif is_dataclass(value):
+        for part in fields(value):
+            if part.name not in but:
+                yield from files_in(getattr(value, part.name))
 
 
 def first_shard(path: Path) -> Path:
