@@ -28,6 +28,7 @@ from dflash_convert.notes import Note
 from dflash_convert.pairing import check, refusal
 from dflash_convert.pairing.drafters import drafter_plan
 from dflash_convert.pairing.targets import target_directory, target_gguf
+from dflash_convert.tables import HEAD
 from dflash_convert.text import percent
 from dflash_convert.verification.vocabulary import library_of, write_carrier
 
@@ -70,6 +71,8 @@ def shrink(
     too little; PairingError, unless ``force``, for what ``check`` would refuse of the file and either of the two.
     """
     build.refuse(bases[0])
+    if HEAD in bases[0].tensors and not force:  # a few of its rows tell less than all of them
+        _refuse_pair(drafter_plan(bases[0].name, bases[0].plan), target)
     matrices = target_matrices(target.gguf or target.files)
     hidden = matrices.head.shape[1]
     kind, table = (

@@ -15,10 +15,16 @@ from dflash_convert.container.types import KV, TensorType, array_length
 from dflash_convert.drafter import TensorPlan
 from dflash_convert.errors import InputError
 from dflash_convert.head.provenance import MAP
+from dflash_convert.pairing.drafters import drafter_plan
+from dflash_convert.pairing.finding import errors_of
+from dflash_convert.pairing.reduced import check_heads
+from dflash_convert.pairing.tensors import check_tensors
+from dflash_convert.pairing.view import UNKNOWN
 from dflash_convert.pairing.weights import read_integers
 from dflash_convert.plan import FilePlan
 from dflash_convert.quantization import tensor_plan
 from dflash_convert.reduced import map_fault
+from dflash_convert.tables import HEAD
 
 Ids = NDArray[np.int64]
 
@@ -69,3 +75,13 @@ def current_map(drafter: Base) -> Ids | None:
     if fault is not None:
         raise InputError(f"{drafter.name}: d2t {fault.text}", tip="convert the drafter again")
     return ids
+
+
+def check_own_head(drafter: Base) -> None:
+    """InputError for an own head or map that ``check`` refuses: rows chosen from it would stand for other tokens."""
+    if not drafter.tensors.keys() & {HEAD, MAP}:
+        return
+    current_map(drafter)
+    view = drafter_plan(drafter.name, drafter.plan)
+    for finding in errors_of([*check_heads(view, UNKNOWN), *check_tensors(view)]):
+        raise InputError(f"{drafter.name} cannot be run: {finding}", tip=finding.cure)

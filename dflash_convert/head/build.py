@@ -12,9 +12,9 @@ from dflash_convert import llama
 from dflash_convert.container.types import KV, TensorType, string
 from dflash_convert.drafter import TensorPlan
 from dflash_convert.errors import FamilyError, PairingError, UsageError
-from dflash_convert.head.base import Base, Ids, current_map
+from dflash_convert.head.base import Base, Ids, check_own_head, current_map
 from dflash_convert.head.matrix import Matrices
-from dflash_convert.head.provenance import MAP, OWN, PREFIX, Provenance
+from dflash_convert.head.provenance import MAP, OWN, PREFIX, Provenance, provenance
 from dflash_convert.llama import MARKOV_W2
 from dflash_convert.plan import FilePlan, unquantized_type
 from dflash_convert.reduced import map_fault
@@ -40,7 +40,8 @@ class Head:
 
 
 def refuse(drafter: Base) -> None:
-    """FamilyError for a drafter whose graph reads no head of its own with a map."""
+    """FamilyError for a drafter whose graph reads no head of its own with a map; InputError for an own head or map
+    that ``check`` refuses."""
     row = llama.drafter(drafter.architecture)
     if row is None or not any(MAP in part.tensors for part in row.parts):
         raise FamilyError(
@@ -52,8 +53,7 @@ def refuse(drafter: Base) -> None:
             f"{drafter.name} is a DeepSeek-V4 DSpark drafter: llama.cpp's graph for it reads no d2t",
             tip="it can only use the target's own head",
         )
-    if not row.block and HEAD not in drafter.tensors:
-        raise FamilyError(f"{drafter.name} has no head of its own, which an {row.variants[0].family} drafter needs")
+    check_own_head(drafter)
 
 
 def plan_head(drafter: Base, target: Matrices, head: Head) -> FilePlan:
@@ -142,10 +142,11 @@ def _keys(drafter: Base, target: Matrices, head: Head, rows: int) -> tuple[KV, .
         at = next(i for i, kv in enumerate(keys) if kv.name == "general.name")
         keys[at] = string("general.name", f"{name}-V{short(rows)}")
     own, ranking, coverage = HEAD in drafter.tensors, head.ranking, head.coverage
+    before = provenance(drafter) if own else None  # rows of rows are the first target's
     said = Provenance(
         rows,
-        OWN if own else target.name,
-        None if own else target.digest,
+        (before.source if before else OWN) if own else target.name,
+        (before.matrix_sha256 if before else None) if own else target.digest,
         None if ranking is None else ranking.source,
         None if ranking is None else ranking.digest,
         None if coverage is None else coverage.share,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from dflash_convert.container.reader import Gguf
 from dflash_convert.container.types import KV, ValueType, array, f32, string, u32
@@ -43,7 +43,14 @@ class Provenance:
         return found
 
 
-def provenance(gguf: Gguf) -> Provenance | None:
+class Keyed(Protocol):
+    """A file, or one that is planned."""
+
+    def get(self, name: str) -> Any:
+        """A key's value; None without it."""
+
+
+def provenance(gguf: Keyed) -> Provenance | None:
     """None for a file whose head was not made here; a key of another kind than is written counts as absent."""
 
     def read(name: str, kind: type) -> Any:

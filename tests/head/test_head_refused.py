@@ -11,8 +11,9 @@ from head_files import PAIR, TARGET, Make, Run, rewritten
 from make_checkpoints import CASES
 
 from dflash_convert.container.reader import Gguf, open_gguf
-from dflash_convert.container.types import TensorType
+from dflash_convert.container.types import TensorType, string
 from dflash_convert.head.build import Head
+from dflash_convert.pairing.view import FORCED
 
 IDS = np.concatenate([np.arange(60, 160), np.arange(200, 400, 4)]).astype(np.int64)
 
@@ -104,6 +105,53 @@ def test_a_head_of_another_target(
     assert code == 0, err
 
 
+@pytest.mark.shared
+def test_a_reduced_head_of_another_target_is_not_reduced_again(
+    drafter: Gguf, make: Callable[..., Gguf], shared: Path, run: Run, tmp_path: Path
+) -> None:
+    """Ten rows are too few to be judged by themselves."""
+    first, out, ranking = make(drafter, Head(IDS)), tmp_path / "again.gguf", tmp_path / "ranking.txt"
+    ranking.write_text("".join(f"{i}\n" for i in range(60, 70)))
+    options = (out, "--keep", 10, "--ranking", ranking, "--only-ranked")
+    code, _, err = run("head", first.path, shared / "pairs" / "tiny-js" / "other-target-bf16.gguf", *options)
+    assert (code, "do not belong together: own-head" in err, out.exists()) == (4, True, False), err
+    code, _, err = run("head", first.path, TARGET, *options)
+    assert code == 0, err
+    assert open_gguf(out).get("dflash_convert.head.source") == TARGET.name
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        (None, "head of 150 rows, no d2t"),
+        ((149,), "d2t of 149, head of 150 rows"),
+        ((150, 1), "tensor-shapes (drafter d2t [150, 1]"),
+        ((1, 150), "d2t of 1, head of 150 rows"),
+    ],
+)
+@pytest.mark.parametrize("force", [False, True])
+def test_a_map_that_is_not_the_heads(
+    drafter: Gguf,
+    make: Callable[..., Gguf],
+    shape: tuple[int, ...] | None,
+    text: str,
+    force: bool,
+    run: Run,
+    tmp_path: Path,
+) -> None:
+    """Whether the pair was forced or not: the rows would be labelled wrongly."""
+    made = make(drafter, Head(IDS))
+    tensor = None if shape is None else (shape, TensorType.I64, IDS[: np.prod(shape)].astype("<i8").tobytes())
+    keys = [*made.keys.values(), *([string(FORCED, "own-head")] if force else [])]
+    wrong = rewritten(made, tmp_path / "dflash-wrong.gguf", tensors={"d2t": tensor}, all_keys=keys)
+    ranking = tmp_path / "ranking.txt"
+    ranking.write_text("60\n61\n")
+    options = ("--keep", 2, "--ranking", ranking, "--only-ranked")
+    code, _, err = run("head", wrong, TARGET, tmp_path / "out.gguf", *options)
+    assert (code, text in err) == (3, True), err
+    assert not (tmp_path / "out.gguf").exists()
+
+
 NAMES = "tokenizer.ggml.tokens"
 
 
@@ -148,6 +196,28 @@ def test_graphs_without_a_map(name: str, text: str, case: Make, run: Run, tmp_pa
         code, _, err = run(*again, "--full")
         assert (code, text in err) == (3, True), err
         assert not out.exists()
+
+
+@pytest.mark.parametrize("options", [("--full",), ("--keep", 300, "--only-ranked")])
+def test_an_eagle_3_drafter_without_a_head_gets_one(
+    options: tuple[object, ...], case: Make, run: Run, tmp_path: Path
+) -> None:
+    """llama.cpp's graph reads the target's where the drafter has none, as it does for DFlash."""
+    drafter, target, gguf = case("eagle3")
+    plain, out, ranking = tmp_path / "plain.gguf", tmp_path / "out.gguf", tmp_path / "ranking.txt"
+    code, _, err = run("convert", drafter, "--target-model-dir", target, "--force-pair", "-o", plain)
+    assert code == 0, err
+    borrows = rewritten(open_gguf(plain), tmp_path / "borrows.gguf", tensors={"d2t": None, "output.weight": None})
+    ranking.write_text("".join(f"{i}\n" for i in range(300)))
+    ranked = ("--ranking", ranking) if "--keep" in options else ()
+    code, _, err = run("head", borrows, gguf, out, *options, *ranked)
+    assert code == 0, err
+    made, theirs = open_gguf(out), open_gguf(gguf)
+    table = "output.weight" if "output.weight" in theirs.tensors else "token_embd.weight"
+    rows = made.tensors["output.weight"].shape[0]
+    assert rows == (300 if ranked else 512)
+    assert np.array_equal(made.data("output.weight"), theirs.data(table)[:rows])
+    assert ("d2t" in made.tensors) == bool(ranked)
 
 
 def test_markov_rows_that_are_not_the_heads(case: Make, run: Run, tmp_path: Path) -> None:
