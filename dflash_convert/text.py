@@ -73,6 +73,33 @@ def wrap(line: str, width: int | None) -> list[str]:
     return wrapped or [line]
 
 
+# a word of a shell's line as it is written, quotes and all
+SHELL_WORD = re.compile(r"""(?:[^\s'"\\]|'[^']*'|"(?:[^"\\]|\\.)*"|\\.)+""", re.DOTALL)
+SCREEN = 80  # columns that every terminal has
+
+
+def broken_command(line: str, width: int | None = SCREEN) -> list[str]:
+    """A shell's ``line`` in lines of at most ``width`` to paste: each but the last ends in a backslash. An option keeps
+    its value, so that a long path may stand out."""
+    words = SHELL_WORD.findall(line)
+    if width is None or len(line) <= width or " ".join(words) != line.strip():
+        return [line]
+    parts: list[str] = []
+    for before, word in zip(("", *words), words, strict=False):
+        if before.startswith("-") and not word.startswith("-"):
+            parts[-1] += f" {word}"
+        else:
+            parts.append(word)
+    indent = line[: len(line) - len(line.lstrip())]
+    lines = [indent + parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + len(part) + len("  \\") <= width:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(f"{indent}  {part}")
+    return [*(f"{each} \\" for each in lines[:-1]), lines[-1]]
+
+
 NARROWEST = 8  # of a column that is narrowed
 GAP = 2
 

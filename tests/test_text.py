@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from dflash_convert.text import columns, one_line, printable, short, shorten
+import shlex
+import subprocess
+
+import pytest
+
+from dflash_convert.text import broken_command, columns, one_line, printable, short, shorten
 
 
 def test_nothing_of_a_file_drives_the_terminal() -> None:
@@ -27,3 +32,33 @@ def test_columns() -> None:
         "F32   1,400  small",
     ]
     assert columns([("a", "b", "c"), ("aa", "bb", "cc")], "<>") == ["a    b   c", "aa  bb  cc"]
+
+
+COMMANDS = (
+    "llama-server -m TARGET.gguf -md dflash-x.gguf --spec-type draft-dflash --spec-draft-n-max 7 -fa on",
+    "  dflash-convert package 'a b.gguf' \"it's.gguf\" --target-gguf models/target-of-a-long-name.gguf --out PACKAGE",
+    shlex.join(
+        ["dflash-convert", "validate", "d'x.gguf", "t\\x.gguf", "--n-max", "-1", "--", "-ngl", "9", "a  b", "c"]
+    ),
+    "dflash-convert " + " ".join(f"{'d' * n}.gguf" for n in range(1, 30)) + " --json",
+)
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+@pytest.mark.parametrize("width", [20, 40, 80, None])
+def test_a_broken_command_is_the_same_command(line: str, width: int | None) -> None:
+    lines = broken_command(line, width)
+    shown = subprocess.run(
+        ["sh", "-c", "printf '%s\\n' " + "\n".join(lines)], capture_output=True, check=True, text=True
+    )
+    assert shown.stdout.splitlines() == shlex.split(line)
+    assert (len(lines) == 1) == (width is None or len(line) <= width)
+    if width == 80:
+        assert max(map(len, lines)) <= width
+    indent = len(line) - len(line.lstrip())
+    assert all(each.startswith(" " * (indent + 2)) for each in lines[1:])
+
+
+def test_what_is_no_command_is_left_alone() -> None:
+    line = "dflash-convert doesn't know " + "word " * 20
+    assert broken_command(line, 40) == [line]

@@ -20,14 +20,14 @@ import click
 
 from dflash_convert import errors
 from dflash_convert.cli.broken import discard_output
-from dflash_convert.text import UNPRINTABLE, one_line, printable, shorten, wrap
+from dflash_convert.text import UNPRINTABLE, broken_command, one_line, printable, shorten, wrap
 
 MAX_CAUSES = 8
 # a token of the Hub, what follows Authorization, and what stands before the host in a URL
 SECRET = re.compile(r"hf_\w+|(?<=://)[^/@\s]+(?=@)|(?<=[Bb]earer )\S+|(?<=[Aa]uthorization: )\S+")
 INTERRUPTED = 130  # as a shell counts a program that Ctrl-C ended
 PROGRAM = "dflash-convert"
-COMMANDS = (f"{PROGRAM} ", "llama-server ", "hf ")  # a line to paste is never broken
+COMMANDS = (f"{PROGRAM} ", "llama-server ", "hf ")  # a line to paste stays one command
 GREEN, YELLOW, RED = "\x1b[32m", "\x1b[33m", "\x1b[31m"
 DIM, OFF = "\x1b[2m", "\x1b[0m"
 # every word that judges, where it stands: first on its line, or behind the name of what it judges
@@ -137,7 +137,7 @@ def echo(text: str, *, err: bool = False) -> None:
     room, coloured = width(err=err), has_colour(err=err)
     lines = []
     for line in printable(text).split("\n"):
-        for part in [line] if line.lstrip().startswith(COMMANDS) else wrap(line, room):
+        for part in (broken_command if line.lstrip().startswith(COMMANDS) else wrap)(line, room):
             lines.append(_coloured(part) if coloured else part)
     with _beside_bars():
         click.echo("\n".join(lines), err=err, color=coloured or None)

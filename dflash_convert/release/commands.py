@@ -12,6 +12,7 @@ from dflash_convert.engine.settings import arguments
 from dflash_convert.errors import UsageError
 from dflash_convert.release.contests import BestSettings
 from dflash_convert.release.manifest import PRESET
+from dflash_convert.text import broken_command
 
 HUB_GGUF = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", re.ASCII)
 PLACEHOLDER = "TARGET.gguf"
@@ -47,11 +48,8 @@ def parse_target(text: str | None) -> TargetGguf | None:
 def program_call(program: str, target: TargetGguf | None, drafter: str, settings: BestSettings) -> str:
     """A ``llama-server`` or ``llama-cli`` call, quoted for a shell and broken into lines."""
     model = (target or TargetGguf(PLACEHOLDER)).arguments
-    parts = [[program, *model], ["-md", drafter]]
-    given = tuple(options(settings))
-    parts[-1] += arguments(given[:1])
-    parts.append([*arguments(given[1:]), "-fa", "on"])
-    return " \\\n  ".join(shlex.join(part) for part in parts)
+    given = arguments(tuple(options(settings)))
+    return "\n".join(broken_command(shlex.join([program, *model, "-md", drafter, *given, "-fa", "on"])))
 
 
 def options(settings: BestSettings) -> list[tuple[str, str]]:

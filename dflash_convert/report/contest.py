@@ -17,6 +17,7 @@ from dflash_convert.report.charts import SERIES, Bar, bars
 from dflash_convert.report.html import document
 from dflash_convert.report.markup import facts, number, percent, section, table, tag, text
 from dflash_convert.report.plots import Curve, Point, curves, scatter
+from dflash_convert.text import broken_command
 from dflash_convert.validation.net import Net
 
 WITHOUT = 1  # the colour of no drafter
@@ -157,7 +158,7 @@ def _loss(winner: Standing, each: Standing) -> str:
 
 def _run(command: str, preset: str) -> str:
     more = tag("details", tag("summary", "The same as a preset.ini") + tag("pre", text(preset)))
-    return section("Run it", tag("pre", text(command)), more)
+    return section("Run it", tag("pre", text("\n".join(broken_command(command)))), more)
 
 
 def _mib(shown: Shown, each: Standing) -> float:

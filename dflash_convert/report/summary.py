@@ -10,6 +10,7 @@ from dflash_convert.llama import variants
 from dflash_convert.measure.speed import DISTURBED, FASTER, NO_GAIN, NOT_MEASURED, SLOWER
 from dflash_convert.naming import server_command
 from dflash_convert.report.markup import number, percent, tag, text
+from dflash_convert.text import broken_command
 from dflash_convert.validation.result import BROKEN, ENGINE_FAILURE, HEALTHY, WEAK, ValidationResult
 from dflash_convert.validation.verdict import texts
 
@@ -150,7 +151,7 @@ def command(result: ValidationResult) -> str:
     swept = result.sweep
     n_max = swept.recommended if swept and swept.pays else result.settings.n_max
     names = [PurePath(file.path).name for file in (result.target, result.drafter)]
-    call = server_command(names[0], names[1], found, n_max)
+    call = "\n".join(broken_command(server_command(names[0], names[1], found, n_max)))
     alone = text("On this machine the target alone is faster: without -md and all that follows.")
     note = tag("p", alone, class_="soft") if result.gain == SLOWER and not (swept and swept.pays) else ""
     return tag("h2", "Run it") + tag("pre", tag("code", text(call)), class_="command") + note

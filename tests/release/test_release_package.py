@@ -220,7 +220,10 @@ def test_preset(made: Path) -> None:
 
 def test_target_on_the_hub(ggufs: list[Path], tmp_path: Path) -> None:
     build_package(ggufs[:1], tmp_path / "out", PackageOptions(target_gguf="org/Tiny-GGUF:Q4_K_M", n_max=4))
-    assert "llama-server -hf org/Tiny-GGUF:Q4_K_M \\\n" in (tmp_path / "out" / "README.md").read_text()
+    assert (
+        "llama-server -hf org/Tiny-GGUF:Q4_K_M -md dflash-tiny-js-Q8_0.gguf \\\n  --spec-type"
+        in (tmp_path / "out" / "README.md").read_text()
+    )
     preset = (tmp_path / "out" / "llama-server/preset.ini").read_text()
     assert "hf-repo = org/Tiny-GGUF:Q4_K_M\n" in preset
     assert "spec-draft-n-max = 4\n" in preset

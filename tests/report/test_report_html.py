@@ -304,7 +304,7 @@ def test_the_command_names_the_files_and_the_draft_length_that_pays() -> None:
     page = render(result("n"), Extras())
     (command,) = [p for p in ET.fromstring(page).iter("pre") if p.get("class") == "command"]
     assert "".join(command.itertext()) == (
-        "llama-server -m target.gguf -md dflash-x.gguf --spec-type draft-dflash --spec-draft-n-max 4 -fa on"
+        "llama-server -m target.gguf -md dflash-x.gguf --spec-type draft-dflash \\\n  --spec-draft-n-max 4 -fa on"
     )
 
 
