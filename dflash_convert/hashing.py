@@ -1,8 +1,10 @@
-"""SHA-256 of files, in pieces."""
+"""SHA-256 of files, in pieces, and what tells cheaply that a file is still the same."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,3 +20,28 @@ def sha256_of(path: Path, copy: BinaryIO | None = None) -> str:
             if copy is not None:
                 copy.write(chunk)
     return digest.hexdigest()
+
+
+def known_sha256(path: Path) -> str:
+    """As :func:`sha256_of`; a file that has not changed since this process read it is not read again."""
+    return _remembered(path.resolve(), stamp_of(path))
+
+
+@lru_cache(maxsize=256)
+def _remembered(path: Path, _: tuple[int | str, ...]) -> str:
+    return sha256_of(path)
+
+
+def stamp_of(path: Path) -> tuple[int | str, ...]:
+    """What tells a file from any other that was at ``path`` without reading all of it: the hash of its first megabytes
+    (a GGUF's keys), size, inode, and the times of its last changes, in nanoseconds.
+
+    A program can set ``mtime`` back; ``ctime`` only the system sets, at every write, rename and change of ``mtime``.
+    Windows keeps the time of creation there: the whole content is hashed instead.
+    """
+    status = path.stat()
+    if os.name == "nt":
+        return (status.st_size, sha256_of(path))
+    with path.open("rb") as source:
+        head = hashlib.sha256(source.read(CHUNK)).hexdigest()
+    return (status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, head)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from dflash_convert.container.reader import Gguf
+from dflash_convert.container.reader import Gguf, open_gguf
+from dflash_convert.container.shards import all_shards
 from dflash_convert.contest import budget, images
 from dflash_convert.contest.candidates import NOTHING, Candidate, distinct, parse
 from dflash_convert.contest.engines import LlamaCpp, machine
@@ -17,6 +18,7 @@ from dflash_convert.contest.trial import Store
 from dflash_convert.engine import find
 from dflash_convert.engine.trace import Launch
 from dflash_convert.errors import DflashError, PairingError, UsageError
+from dflash_convert.hashing import stamp_of
 from dflash_convert.pairing import check, open_pair
 from dflash_convert.validation import prompts
 from dflash_convert.validation.pair import read_target
@@ -144,9 +146,13 @@ def _directory(options: Options) -> Path:
 
 
 def _identity(options: Options, launch: Launch, engine: str) -> str:
-    status = options.target.stat()
+    """Machine, engine, the launch, and the bytes of every file in it. A target is too large to be hashed for each call:
+    its stamp tells every change as well, and at worst a copy with the same bytes is measured again."""
+    target = options.target
+    named = [Path(word) for word in options.extra_args if Path(word).is_file()]  # a projector, adapters
+    stamps = [stamp_of(path) for path in (*all_shards(target, open_gguf(target)), *named)]
     shared = {name: str(value) for name, value in vars(replace(launch, target=options.target.resolve())).items()}
-    document = [machine(), engine, status.st_size, status.st_mtime_ns, shared]
+    document = [machine(), engine, stamps, shared]
     return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 

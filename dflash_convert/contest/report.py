@@ -14,7 +14,7 @@ from dflash_convert.contest.judge import Ruling, Standing, Versus
 from dflash_convert.contest.prepare import Contest
 from dflash_convert.contest.search import Measured
 from dflash_convert.contest.tune import Tuned
-from dflash_convert.hashing import sha256_of
+from dflash_convert.hashing import known_sha256
 from dflash_convert.measure.speed import NO_GAIN
 from dflash_convert.validation.net import Net
 
@@ -203,7 +203,7 @@ def head_json(kind: str, made: Contest) -> dict[str, Any]:
         "kind": kind,
         "engine": made.engines.info.name,
         "hardware": hardware(made.engines.info.devices),
-        "files": [{"path": str(path), "sha256": sha256_of(path)} for path in files],
+        "files": [{"path": str(path), "sha256": known_sha256(path)} for path in files],
     }
 
 

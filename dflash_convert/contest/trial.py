@@ -12,6 +12,9 @@ from typing import Protocol
 
 from dflash_convert.contest.candidates import Candidate
 from dflash_convert.engine.trace import Request, Trace
+from dflash_convert.errors import DflashError
+from dflash_convert.hashing import known_sha256
+from dflash_convert.jsonfile import read_json
 from dflash_convert.measure.schedule import Stint, schedule
 from dflash_convert.measure.speed import Pass, Sample
 from dflash_convert.output import write_text
@@ -19,6 +22,11 @@ from dflash_convert.validation.result import build
 from dflash_convert.watching import UNSEEN, Watch
 
 Say = Callable[[str], None]
+
+# what a kept run may hold
+MOST = 1 << 40  # tokens of a request, MiB
+LONGEST = 1e12  # milliseconds
+BEYOND = 4096  # tokens of one block, by which the last step may pass the end
 
 
 class Answers(Protocol):
@@ -114,7 +122,9 @@ class Store:
     def path(self, candidate: Candidate, work: Work, number: int) -> Path | None:
         if self.directory is None:
             return None
-        drafter = None if candidate.drafter is None else [str(candidate.drafter.resolve()), *_stamp(candidate.drafter)]
+        drafter = (
+            None if candidate.drafter is None else [str(candidate.drafter.resolve()), known_sha256(candidate.drafter)]
+        )
         settings = [candidate.methods, drafter, candidate.n_max, candidate.p_min, candidate.extra]
         settings += [work.parallel, number]
         requests = [asdict(request) for request in work.requests]
@@ -123,10 +133,13 @@ class Store:
 
     def read(self, candidate: Candidate, work: Work, number: int) -> Done | None:
         path = self.path(candidate, work, number)
+        if path is None or not path.is_file():
+            return None
         try:
-            return build(Done, json.loads(path.read_text(encoding="utf-8"))) if path else None
-        except (OSError, ValueError, KeyError, TypeError):
-            return None  # not there, or not whole: it is measured again
+            done = build(Done, read_json(path))
+        except (DflashError, ValueError, KeyError, TypeError):
+            return None  # not whole: it is measured again
+        return done if possible(done, work) else None
 
     def write(self, candidate: Candidate, work: Work, number: int, done: Done) -> None:
         path = self.path(candidate, work, number)
@@ -135,9 +148,34 @@ class Store:
             write_text(path, json.dumps(asdict(done)), force=True)
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
+def possible(done: Done, work: Work) -> bool:
+    """Whether an engine can have answered ``work`` like this: a kept file may be damaged, or another's."""
+    groups = len(work.requests) // work.parallel if work.parallel > 1 else 0
+    return (
+        len(done.traces) == len(work.requests)
+        and len(done.wall) == groups
+        and all(0 < ms < LONGEST for ms in done.wall)
+        and 0 <= done.at < MOST
+        and (done.taken_mib is None or 0 <= done.taken_mib < MOST)
+        and all(_possible(*each) for each in zip(done.traces, work.requests, strict=True))
+    )
+
+
+def _possible(trace: Trace, request: Request) -> bool:
+    """Comparisons alone: they hold for no NaN, and no number is too large for them."""
+    counts = (trace.prompt_tokens, trace.drafted, trace.accepted, trace.generated, trace.steps or 0)
+    positions = trace.accepted_per_position or ()
+    each = MOST if trace.steps is None else trace.steps
+    return (
+        all(0 <= count < MOST for count in counts)
+        and trace.accepted <= trace.drafted
+        and trace.generated <= request.n_predict + BEYOND
+        and (0 < trace.generation_ms < LONGEST or (trace.generation_ms == 0 and trace.generated <= 1))
+        and 0 <= trace.prompt_ms < LONGEST
+        and (trace.draft_ms is None or 0 <= trace.draft_ms < LONGEST)
+        and len(positions) <= BEYOND
+        and all(0 <= count <= each for count in positions)
+    )
 
 
 def run(
