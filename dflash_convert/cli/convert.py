@@ -23,7 +23,7 @@ from dflash_convert.cli.common import (
 )
 from dflash_convert.cli.terminal import echo, emit, leaving
 from dflash_convert.encode.pool import pool_for
-from dflash_convert.errors import UsageError
+from dflash_convert.errors import InputError, UsageError
 from dflash_convert.target import Target
 from dflash_convert.text import one_line, size
 
@@ -205,6 +205,11 @@ def check_options(given: ConvertGiven) -> None:
         )
     if given.target_gguf and given.head is None:
         raise UsageError("--target-gguf has no effect without --keep N or --full")
+    if given.target_gguf and given.target_gguf.is_dir():
+        raise InputError(
+            f"--target-gguf {given.target_gguf}: a directory, and the target's GGUF is wanted",
+            tip=f"weights in a target's directory are read by: --target-model-dir {given.target_gguf}",
+        )
     if given.plain and given.head is not None:
         raise UsageError(
             "--plain writes exactly the reference converter's file, which has no head of its own",

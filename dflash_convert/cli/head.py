@@ -49,7 +49,9 @@ def command(given: HeadGiven) -> None:
     """
     if given.head is None:
         raise UsageError("one of --keep N and --full is needed", tip="--keep 65536 keeps the 64k best rows")
-    require_file(given.source, given.target)
+    require_file(given.source)
+    if not (given.target / "config.json").is_file():  # else the weights in a target's directory
+        require_file(given.target)
     from dflash_convert.forks.dialects import refuse_fork
     from dflash_convert.head.base import Base
     from dflash_convert.head.build import default_name

@@ -224,7 +224,8 @@ def _directory(path: Path) -> ContainerError:
     inside = sorted(entry.name for entry in path.glob("*.gguf"))
     tip = f"it holds {', '.join(inside[:3])}: name the file" if inside else None
     if (path / "config.json").is_file():
-        tip = f"a drafter's checkpoint is converted with: dflash-convert {path} --target-model-dir TARGET -t TYPE"
+        convert = f"dflash-convert {path} --target-model-dir TARGET -t TYPE"
+        tip = f"of a target, name its GGUF; a drafter's checkpoint is converted with: {convert}"
     return ContainerError(f"{path}: a directory, not a GGUF", tip=tip)
 
 

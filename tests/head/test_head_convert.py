@@ -11,7 +11,7 @@ import pytest
 from head_files import PAIR, TARGET, Run, rewritten
 from make_checkpoints import VOCAB
 
-from dflash_convert.container.reader import open_gguf
+from dflash_convert.container.reader import Gguf, open_gguf
 from dflash_convert.container.types import TensorType
 
 
@@ -112,6 +112,7 @@ def test_a_head_is_proved_like_any_other_file(run: Run, ranking: Path, tmp_path:
         (("--full", "--plain"), 2, "--plain writes exactly the reference converter's file"),
         (("--full",), 3, "has no weights, so a head's rows cannot be copied"),
         (("--full", "--target-gguf", "nowhere.gguf"), 3, "nowhere.gguf: no such file"),
+        (("--full", "--target-gguf", PAIR / "target"), 3, "a directory, and the target's GGUF is wanted"),
     ],
 )
 def test_what_cannot_be_done(words: tuple[str, ...], code: int, text: str, run: Run, tmp_path: Path) -> None:
@@ -141,3 +142,18 @@ def test_rows_are_proved_by_the_weights_that_they_came_from(
     )
     assert code == 0, err
     assert out.exists()
+
+
+@pytest.mark.shared
+def test_head_takes_a_targets_directory(drafter: Gguf, shared: Path, run: Run, tmp_path: Path) -> None:
+    """Its weights in bf16 are the GGUF's."""
+    made = {}
+    for target in (shared / "pairs" / "tiny-js" / "target", TARGET):
+        out = tmp_path / f"{target.name}-out.gguf"
+        code, _, err = run("head", drafter.path, target, out, "--full")
+        assert code == 0, err
+        made[target] = open_gguf(out).data("output.weight").tobytes()
+    assert len(set(made.values())) == 1
+    for target, text in ((PAIR / "target", "has no weights"), (PAIR, "target-bf16.gguf: name the file")):
+        code, _, err = run("head", drafter.path, target, tmp_path / "out.gguf", "--full")
+        assert (code, text in err) == (3, True), err
