@@ -6,7 +6,6 @@ Of every load and kind of prompt the fastest packaged file counts, and what it l
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from dflash_convert.engine.settings import FIELDS
 from dflash_convert.errors import ConfigError, UsageError
 from dflash_convert.jsonfile import MAX_JSON, parse_json
 from dflash_convert.llama import NGRAMS
-from dflash_convert.measure.speed import FASTER
+from dflash_convert.measure.speed import FASTER, Gain
+from dflash_convert.text import short
 from dflash_convert.validation.result import build
 
 KINDS = ("comparison", "tuning")
@@ -26,6 +26,10 @@ HOW = "write it with: dflash-convert compare --json, or tune --json"
 LIMIT = 300  # characters of a text
 PLACES = ("threads", "spec-draft-device", "spec-draft-ngl")  # shown, but for that one machine alone
 KNOWN = frozenset((*FIELDS, *PLACES))
+RANGES = {  # of figures
+    **dict.fromkeys(("speedup", "low", "high"), (0, 10**6)),
+    **{"tokens_per_second": (0, 10**9), "mean_length": (1, 4097)},
+}
 VALUE = re.compile(r"[A-Za-z0-9_.]{1,32}", re.ASCII)
 
 
@@ -41,7 +45,7 @@ class Contestant:
     p_min: float | None
     best: bool
     tokens_per_second: float
-    gain: str | None
+    gain: Gain | None
     speedup: float | None
     low: float | None
     high: float | None
@@ -122,19 +126,36 @@ def _pairs(data: dict[str, Any]) -> dict[str, Any]:
 
 def _require_sane(path: Path, found: Contest) -> None:
     """Everything goes into a card that others read, and into commands that they run."""
-    entries = [entry for work in (*found.work, *found.by_kind) for entry in work.candidates]
-    texts = [found.engine, found.hardware, *(work.label for work in (*found.work, *found.by_kind))]
-    figures = [n for e in entries for n in (e.p_min, e.speedup, e.low, e.high, e.tokens_per_second) if n is not None]
-    if not all(math.isfinite(n) and n >= 0 for n in figures):
-        raise ConfigError(f"{path}: a figure is not finite", tip=HOW)
+    works = (*found.work, *found.by_kind)
+    entries = [entry for work in works for entry in work.candidates]
+    texts = [found.engine, found.hardware, *(e.name for e in entries)]
+    texts += [text for work in works for text in (work.label, work.winner)]
     if not all(text.isprintable() and len(text) <= LIMIT for text in texts):
-        raise ConfigError(f"{path}: engine, hardware or a label is not one line of text", tip=HOW)
+        long = f"is not one line of text of at most {LIMIT} characters"
+        raise ConfigError(f"{path}: engine, hardware, a label or a name {long}", tip=HOW)
+    for work in works:
+        if work.winner not in [each.name for each in work.candidates]:
+            raise ConfigError(f"{path}: {work.winner!r}, the winner of {work.label!r}, did not take part", tip=HOW)
     for entry in entries:
         mixed = entry.methods[1:] if entry.file else entry.methods
         if any(len(pair) != 2 or pair[0] not in KNOWN or not VALUE.fullmatch(pair[1]) for pair in entry.settings):
             raise ConfigError(f"{path}: {entry.name!r} has settings that no contest makes", tip=HOW)
         if not set(mixed) <= set(NGRAMS) or not 0 <= (entry.p_min or 0) < 1 or not 0 <= (entry.n_max or 0) <= 4096:
             raise ConfigError(f"{path}: {entry.name!r} has settings that llama.cpp does not know", tip=HOW)
+        _require_figures(path, entry)
+
+
+def _require_figures(path: Path, entry: Contestant) -> None:
+    """Comparisons alone: they hold for no NaN, and no number is too large for them."""
+    for name, (low, high) in RANGES.items():
+        value = getattr(entry, name)
+        if value is not None and not low <= value <= high:
+            what = f"{name} of {entry.name!r} is {short(value)}, not a number from {low} to {high}"
+            raise ConfigError(f"{path}: {what}", tip=HOW)
+    spread = (entry.low, entry.speedup, entry.high)
+    known = [value for value in spread if value is not None]
+    if len(known) not in (0, len(spread)) or known != sorted(known):
+        raise ConfigError(f"{path}: the speedup of {entry.name!r} does not lie between its low and its high", tip=HOW)
 
 
 def contest_summary(path: Path, names: Mapping[str, str], most: int | None) -> dict[str, Any]:

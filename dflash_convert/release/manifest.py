@@ -55,7 +55,11 @@ class Problem:
 
 
 def to_text(document: Mapping[str, Any]) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    """JSON that every reader takes: ConfigError for NaN and the infinities, which are none."""
+    try:
+        return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    except ValueError:
+        raise ConfigError(f"{MANIFEST}: a figure of the reports is not finite", tip="make the reports again") from None
 
 
 def sums_text(document: Mapping[str, Any], manifest_sha256: str) -> str:

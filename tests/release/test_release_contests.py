@@ -11,6 +11,7 @@ import pytest
 from dflash_convert.errors import ConfigError, UsageError
 from dflash_convert.hashing import sha256_of
 from dflash_convert.release.contests import contest_summary
+from dflash_convert.release.manifest import to_text
 from dflash_convert.release.package import PackageOptions, build_package
 
 ALONE = {
@@ -137,7 +138,18 @@ def test_what_is_no_result_for_these_files_is_refused(tmp_path: Path) -> None:
         (comparison(known, work("a", "own", entry("own", here, 1.5, n_max=99))), "above the 7 tokens"),
         (comparison(known, work("a", "own", entry("own", here, 1.5, p_min=7.0))), "does not know"),
         (comparison(known, work("a", "own", entry("own", here, 1.5, methods=["a", "--x"]))), "does not know"),
-        (comparison(known, work("a", "own", entry("own", here, -1.0))), "not finite"),
+        (comparison(known, work("a", "own", entry("own", here, -1.0))), "speedup of 'own' is -1, not a number from 0"),
+        (comparison(known, work("a", "else", entry("own", here, 1.0))), "'else', the winner of 'a', did not take part"),
+        (comparison(known, work("a", "a\nb", entry("a\nb", here, 1.0))), "not one line of text"),
+        (comparison(known, work("a", "own", entry("own", here, 1.0), entry("x" * 301, None, 1.0))), "not one line"),
+        (comparison(known, work("a", "own", entry("own", here, 1.0, gain="*best*"))), "not one of faster"),
+        *(
+            (comparison(known, work("a", "own", entry("own", here, 1.5) | {name: value})), f"{name} of 'own' is ")
+            for name in ("mean_length", "speedup", "tokens_per_second", "low", "high")
+            for value in (float("nan"), -5, 1e308, float("inf"), 10**400)
+        ),
+        (comparison(known, work("a", "own", entry("own", here, 1.5, low=1.6))), "does not lie between"),
+        (comparison(known, work("a", "own", entry("own", here, 1.5, high=None))), "does not lie between"),
         (comparison(known, work("a", "own", entry("own", here, 1.5, settings={"api-key": "x"}))), "no contest makes"),
         (comparison(known, work("a", "own", entry("own", here, 1.5, settings={"threads": "4\n"}))), "no contest makes"),
     ]
@@ -149,7 +161,13 @@ def test_what_is_no_result_for_these_files_is_refused(tmp_path: Path) -> None:
 def test_marks_in_texts_stay_texts(ggufs: list[Path], packaged: Any) -> None:
     known = files(ggufs)
     evil = "x](http://y) | <script>"
-    document = comparison(known, work(evil, "own", entry("own", next(iter(known)), 1.5)), hardware=evil, engine=evil)
+    own, other = entry("own", next(iter(known)), 1.5, best=False), entry(evil, "else", 2.0, methods=["draft-eagle3"])
+    document = comparison(known, work(evil, evil, own, other), hardware=evil, engine=evil)
     _, card, _ = packaged(document)
     assert "](http" not in card
     assert "<script>" not in card
+
+
+def test_a_manifest_holds_no_number_that_json_lacks() -> None:
+    with pytest.raises(ConfigError, match="not finite"):
+        to_text({"validation": [{"acceptance": float("nan")}]})
