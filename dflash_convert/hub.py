@@ -252,9 +252,8 @@ def target_gguf(names: Sequence[str], chosen: Sequence[str]) -> str | None:
 
 def _which(chosen: str, names: Sequence[str]) -> tuple[Note, ...]:
     count = len(models_of(names))
-    if count == 1:
-        return ()
-    return (Note("info", f"{chosen} stands for the target: the first of {count} GGUFs there"),)
+    among = "the only GGUF there" if count == 1 else f"the first of {count} GGUFs there"
+    return (Note("info", f"{chosen} stands for the target: {among}"),)
 
 
 def _snapshot_in(path: Path) -> Path:

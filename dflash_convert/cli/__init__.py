@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from dflash_convert import __version__
-from dflash_convert.cli.answers import foreign_option, refuse_empty
+from dflash_convert.cli.answers import empty_name, foreign_option, refuse_empty
 from dflash_convert.cli.broken import FULL, discard_output, end_with_pipe
 from dflash_convert.cli.terminal import INTERRUPTED, Call, call_of, causes, kind_of, report
 from dflash_convert.errors import DflashError, InputError, OutputError, UsageError
@@ -66,8 +66,9 @@ class LazyGroup(click.Group):
         return names or [CompletionItem(incomplete, type="file")]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        refuse_empty(args)
-        return super().parse_args(ctx, with_default_command(args))
+        line = with_default_command(args)
+        refuse_empty(args, lambda: empty_name(self.get_command(ctx, line[0]), line[1:]))
+        return super().parse_args(ctx, line)
 
 
 def with_default_command(args: list[str]) -> list[str]:
@@ -109,8 +110,8 @@ def main(args: list[str] | None = None) -> None:
         error.show()
         sys.exit(2)
     except click.ClickException as error:
-        usual = error.format_message(), _usage_tip(argv, getattr(error, "ctx", None))
-        report(call, UsageError.__name__, *(foreign_option(error) or usual), error.exit_code)
+        usual = error.format_message(), _usage_tip(argv, error)
+        report(call, UsageError.__name__, *(foreign_option(error, argv) or usual), error.exit_code)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:
         report(call, "Interrupted", "interrupted", call.how_to_go_on, INTERRUPTED)
@@ -171,11 +172,15 @@ def _explain(call: Call, error: Exception) -> int:
     return code
 
 
-def _usage_tip(argv: list[str], context: click.Context | None) -> str | None:
-    """A mistyped command was taken for a drafter: name the command that was meant, else where the usage stands."""
+def _usage_tip(argv: list[str], error: click.ClickException) -> str | None:
+    """A mistyped command was taken for a drafter: name the command that was meant; else the usage, or where it is."""
+    context: click.Context | None = getattr(error, "ctx", None)
     close = difflib.get_close_matches(argv[0], COMMANDS, 1, 0.7) if argv and argv[0] not in COMMANDS else []
     if close:
         return f"did you mean: dflash-convert {close[0]}"
+    if context and isinstance(error, click.MissingParameter):
+        line = " ".join([context.command_path, *context.command.collect_usage_pieces(context)])
+        return f"usage: {line}; see {context.command_path} --help"
     return f"see {context.command_path} --help" if context else None
 
 

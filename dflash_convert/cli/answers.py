@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -20,10 +23,10 @@ OPTIONS: Mapping[str, str] = {
     "--repo": "give the Hub id as it is: dflash-convert owner/name",
     "--revision": "a revision follows the id: owner/name@revision",
     "--token": "HF_TOKEN in the environment, or: hf auth login",
-    "--type": "-t TYPE names the output's type",
-    "--quant": "-t TYPE names the output's type",
-    "--quantize": "-t TYPE names the output's type",
-    "--quantization": "-t TYPE names the output's type",
+    "--type": "-t TYPE (--outtype) names the output's type",
+    "--quant": "-t TYPE (--outtype) names the output's type",
+    "--quantize": "-t TYPE (--outtype) names the output's type",
+    "--quantization": "-t TYPE (--outtype) names the output's type",
     "--target": "--target-model-dir TARGET",
     "--target-model": "--target-model-dir TARGET",
     "--target-dir": "--target-model-dir TARGET",
@@ -59,22 +62,81 @@ OPTIONS: Mapping[str, str] = {
 }
 
 
-def foreign_option(error: click.ClickException) -> tuple[str, str] | None:
+TYPE, OUTPUT = "-t", "-o"
+OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
+CLOSE = 0.85  # how alike an option and a slip of the pen are
+
+
+def foreign_option(error: click.ClickException, argv: Sequence[str] = ()) -> tuple[str, str] | None:
     """A sentence and a tip for an option of another program, without the parser's guesses by letters; else None."""
-    name = error.option_name if isinstance(error, click.NoSuchOption) else ""
-    tip = OPTIONS.get("--model" if name == "-m" else name)
-    return (f"there is no option {name} here", tip) if tip else None
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return None
+    name, command = error.option_name, error.ctx.command
+    own = {spelled for parameter in command.params for spelled in parameter.opts}
+    name = {"-m": "--model", "--outtype": "--type"}.get(name, name)
+    if name not in OPTIONS:  # one that is spelled almost so, unless an option of ours is nearer
+        name = next(iter(difflib.get_close_matches(name, {*OPTIONS, *own}, 1, CLOSE)), name)
+    tip = OPTIONS.get(name, "")
+    meant = tip.split()[0] if tip.startswith("-") else name
+    if command.name == "quantize" and meant in (TYPE, OUTPUT):
+        return "quantize takes IN.gguf OUT.gguf TYPE, without options in front", _quantize_line(command, argv)
+    if not tip or (tip.startswith("-") and not own.issuperset(OPTION.findall(tip))):  # the cure is another command's
+        return None
+    return f"there is no option {error.option_name} here", tip
 
 
-def refuse_empty(argv: Sequence[str]) -> None:
-    """UsageError for an argument that is empty, as an unset variable leaves it, and for ``-``, which is no file."""
+def _quantize_line(command: click.Command, argv: Sequence[str]) -> str:
+    """The line that was meant by one with the type or the output behind an option."""
+    takes_value = {o for p in command.params for o in p.opts if o[0] == "-" and not getattr(p, "is_flag", False)}
+    found: dict[str, str] = {}
+    words, rest = [], iter(argv[1:])
+    for word in rest:
+        name, _, value = word.partition("=")
+        if name[:1] == "-" and name[1:2] != "-":
+            name, value = name[:2], value or name[2:]
+        if name in takes_value:
+            next(rest if not value else iter(()), None)
+        elif name[:1] != "-":
+            words.append(word)
+        else:
+            meant = TYPE if name == "--outtype" else OPTIONS.get(name, name).split()[0]
+            if meant in (TYPE, OUTPUT):
+                found[meant] = value or next(rest, "")
+    source = words.pop(0) if words else "IN.gguf"
+    output = found.get(OUTPUT) or (words.pop(0) if words else "OUT.gguf")
+    kind = found.get(TYPE) or (words.pop(0) if words else "TYPE")
+    return shlex.join(["dflash-convert", "quantize", source, output, kind])
+
+
+def empty_name(command: click.Command | None, argv: Sequence[str]) -> str | None:
+    """What the help page calls the argument of ``command`` that is empty in ``argv``; None where that is unclear."""
+    if command is None:
+        return None
+    context = click.Context(command, info_name=command.name, resilient_parsing=True)
+    try:
+        values, _, _ = command.make_parser(context).parse_args(list(argv))
+    except click.ClickException:
+        return None
+    for parameter in command.params:
+        value = values.get(str(parameter.name))
+        given = value if isinstance(value, (list, tuple)) else [value]
+        if isinstance(parameter, click.Argument) and any(isinstance(each, str) and not each.strip() for each in given):
+            return parameter.make_metavar(context)
+    return None
+
+
+def refuse_empty(argv: Sequence[str], called: Callable[[], str | None] = lambda: None) -> None:
+    """UsageError for an argument that is empty, as an unset variable leaves it, and for ``-``, which is no file.
+
+    ``called`` tells the name of the empty one, where it is no option's.
+    """
     mine = argv[: list(argv).index("--")] if "--" in argv else argv
     for at, argument in enumerate(mine):
         name, _, value = argument.partition("=")
         option = name if name.startswith("--") and "=" in argument else None
         before = mine[at - 1] if at and mine[at - 1].startswith("-") else None
         if not (value if option else argument).strip():
-            where = f"{option or before} has" if option or before else f"argument {at + 1} is"
+            where = f"{option or before} has" if option or before else f"{called() or f'argument {at + 1}'} is"
             raise UsageError(
                 f"{where} an empty value: a variable that is not set?" if option or before else f"{where} empty",
                 tip='an unset variable in quotes ("$NAME") gives an empty argument',

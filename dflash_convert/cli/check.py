@@ -11,6 +11,7 @@ import click
 from dflash_convert import hub
 from dflash_convert.cli import complete, nextsteps
 from dflash_convert.cli.common import Given, json_option, override_options, takes, verbosity_options
+from dflash_convert.cli.swapped import put_right
 from dflash_convert.cli.terminal import echo, emit
 from dflash_convert.target import Target
 
@@ -50,33 +51,40 @@ def command(given: CheckGiven) -> None:
     from dflash_convert.pairing import check, open_pair, refusal
     from dflash_convert.pairing.finding import findings_json
 
-    findings = check(*open_pair(drafter, target, overrides=given.overrides), given.n_max)
-    if given.as_json:
-        emit(findings_json(findings))
-    else:
-        _table(findings)
-    names = given.drafter, given.target  # as they were typed
-    refused = refusal(findings, *names)
-    if refused is not None:
-        raise refused
+    against = _read(given.target, found.path)
+    with put_right(given.drafter, given.target, (drafter, found.path)):
+        findings = check(*open_pair(drafter, target, overrides=given.overrides), given.n_max)
+        if given.as_json:
+            emit(findings_json(findings))
+        else:
+            _table(findings)
+        names = given.drafter, against
+        refused = refusal(findings, *names)
+        if refused is not None:
+            raise refused
     if not given.as_json:
         warned = f", {len(findings)} warning{'s' if len(findings) > 1 else ''}" if findings else ""
         given.say(f"{names[0]} fits {names[1]}{warned}")
-        nextsteps.show(given, [_next(given, drafter, found.path)])
+        nextsteps.show(given, [_next(given, drafter, against)])
 
 
-def _next(given: CheckGiven, drafter: Path, target: Path) -> tuple[str, list[str]]:
+def _read(typed: str, path: Path) -> str:
+    """The target as it was typed, or the file that was read in its place."""
+    return str(path) if path.is_file() and not Path(typed).is_file() else typed
+
+
+def _next(given: CheckGiven, drafter: Path, target: str) -> tuple[str, list[str]]:
     """Two files can run; what is no file yet is converted, or run with the target's GGUF."""
     if not drafter.is_file():
         return "convert it", [nextsteps.command("convert", given.drafter, "--target-model-dir", given.target)]
-    gguf = given.target if target.is_file() else nextsteps.TARGET
+    gguf = target if Path(target).is_file() else nextsteps.TARGET
     return "see what it gains", [nextsteps.command("validate", given.drafter, gguf)]
 
 
 def _drafter(given: CheckGiven) -> Path:
     """A file or directory as it stands, a Hub id as its snapshot."""
     path = Path(given.drafter)
-    if path.exists() or path.suffix == ".gguf":
+    if path.is_dir() or path.suffix == ".gguf" or hub.is_gguf(path):
         return hub.existing(path)
     found = hub.resolve_drafter(given.drafter, progress=given.progress)
     given.show_notes(found.notes)

@@ -11,6 +11,7 @@ import click
 from dflash_convert.cli import nextsteps
 from dflash_convert.cli.common import json_option, takes, verbosity_options
 from dflash_convert.cli.contest import FILE, ContestGiven, contest_options
+from dflash_convert.cli.swapped import put_right
 from dflash_convert.cli.terminal import echo, emit, leaving
 from dflash_convert.errors import UsageError
 
@@ -146,7 +147,8 @@ def _siblings(given: CompareGiven) -> None:
         raise UsageError(f"--targets does not go with --{unused}", tip="run compare for one target")
     targets = [given.target, *map(Path, others)]
     options = replace(given.options(), candidates=(drafter,))
-    made, found = siblings.compare_targets(options, targets, given.rounds, given.say)
+    with put_right(drafter, [str(given.target), *others]):
+        made, found = siblings.compare_targets(options, targets, given.rounds, given.say)
     if given.as_json:
         emit(siblings.document(made, found))
     else:

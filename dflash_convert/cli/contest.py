@@ -11,6 +11,7 @@ import click
 
 from dflash_convert.cli import complete
 from dflash_convert.cli.common import Given
+from dflash_convert.cli.swapped import put_right
 from dflash_convert.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ class ContestGiven(Given):
             command = example.split()[1]
             raise UsageError(f"{command} needs a {'drafter' if command == 'tune' else 'candidate'}", tip=example)
         self.check_outputs(preset=self.preset, html=self.html)
-        made = prepare(self.options())
+        with put_right(self.candidates, str(self.target)):
+            made = prepare(self.options())
         self.check_outputs(preset=self.preset, html=self.html, inputs=made.candidates)
         for name, reason in made.refused.items():
             self.say(f"not run: {name}: {reason}")

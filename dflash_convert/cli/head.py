@@ -11,7 +11,7 @@ import click
 from dflash_convert.cli import nextsteps
 from dflash_convert.cli.common import Given, head_options, json_option, takes, verbosity_options
 from dflash_convert.cli.terminal import emit, leaving
-from dflash_convert.container.reader import open_gguf, require_file
+from dflash_convert.container.reader import open_gguf, require_file, require_target
 from dflash_convert.errors import UsageError
 from dflash_convert.text import size
 
@@ -51,7 +51,7 @@ def command(given: HeadGiven) -> None:
         raise UsageError("one of --keep N and --full is needed", tip="--keep 65536 keeps the 64k best rows")
     require_file(given.source)
     if not (given.target / "config.json").is_file():  # else the weights in a target's directory
-        require_file(given.target)
+        require_target(given.target)
     from dflash_convert.forks.dialects import refuse_fork
     from dflash_convert.head.base import Base
     from dflash_convert.head.build import default_name

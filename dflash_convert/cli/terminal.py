@@ -77,7 +77,7 @@ def call_of(argv: Sequence[str]) -> Call:
     return Call(argv, "--json" in mine)
 
 
-def _running() -> Call:
+def running() -> Call:
     context = click.get_current_context(silent=True)
     return (context.find_object(Call) if context else None) or Call()
 
@@ -85,7 +85,7 @@ def _running() -> Call:
 @contextmanager
 def leaving(left: str | Callable[[], str]) -> Iterator[None]:
     """Inside, an interrupt is told what is left behind."""
-    call = _running()
+    call = running()
     call.left.append(left if callable(left) else lambda: left)
     yield
     call.left.pop()
@@ -93,7 +93,7 @@ def leaving(left: str | Callable[[], str]) -> Iterator[None]:
 
 def emit(document: Any, default: Callable[[Any], Any] | None = None) -> None:
     """Print a command's one JSON document, readable, and with nothing in it that drives a terminal."""
-    _running().printed = True
+    running().printed = True
     click.echo(as_text(document, default))
 
 

@@ -10,8 +10,9 @@ import click
 
 from dflash_convert.cli import complete, nextsteps
 from dflash_convert.cli.common import Given, json_option, say, takes, verbosity_options
+from dflash_convert.cli.swapped import put_right
 from dflash_convert.cli.terminal import echo, emit, leaving, width
-from dflash_convert.container.reader import open_gguf, require_file
+from dflash_convert.container.reader import open_gguf, require_file, require_target
 from dflash_convert.errors import UsageError
 from dflash_convert.output import write_text
 
@@ -128,10 +129,12 @@ class ValidateGiven(Given):
 @takes(ValidateGiven)
 def command(given: ValidateGiven) -> None:
     given.check_outputs(html=given.html, save_reference=given.save_reference)
-    require_file(given.drafter, given.target, *([given.beside] if given.beside else []))
+    require_file(given.drafter, *([given.beside] if given.beside else []))
+    require_target(given.target)
     from dflash_convert.validation import expected, run
 
-    setup = run.prepare(options_of(given))
+    with put_right(str(given.drafter), str(given.target)):
+        setup = run.prepare(options_of(given))
     given.show_notes(setup.notes)
     given.say(_recorded(setup.options))
     with given.bar("validating", "requests", expected.requests(setup)) as bar, leaving("nothing was written"):

@@ -43,6 +43,10 @@ MAX_ALIGNMENT = 1 << 20
 BOOL_CHUNK = 1 << 20
 HEADER_BYTES = 4 + 4 + 8 + 8
 INCOMPLETE = "the file is incomplete: download or convert it again"
+TARGET_TIP = (
+    "get the target's GGUF from the Hub, or make it of the directory with llama.cpp's convert_hf_to_gguf.py "
+    "(docs/convert.md#the-targets-gguf)"
+)
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
@@ -215,18 +219,31 @@ def require_file(*paths: Path) -> None:
             raise _directory(path)
 
 
+def require_target(path: Path) -> None:
+    """As :func:`require_file`, where a target's GGUF belongs."""
+    if not path.exists():
+        raise _missing(path)
+    if path.is_dir():
+        raise ContainerError(f"{path}: a directory, not a GGUF", tip=_inside(path) or TARGET_TIP)
+
+
 def _missing(path: Path) -> ContainerError:
     return ContainerError(f"{path}: no such file")
 
 
 def _directory(path: Path) -> ContainerError:
     """A checkpoint where a GGUF belongs, or the folder of the GGUF."""
-    inside = sorted(entry.name for entry in path.glob("*.gguf"))
-    tip = f"it holds {', '.join(inside[:3])}: name the file" if inside else None
+    tip = _inside(path)
     if (path / "config.json").is_file():
         convert = f"dflash-convert {path} --target-model-dir TARGET -t TYPE"
         tip = f"of a target, name its GGUF; a drafter's checkpoint is converted with: {convert}"
     return ContainerError(f"{path}: a directory, not a GGUF", tip=tip)
+
+
+def _inside(path: Path) -> str | None:
+    """Names the GGUFs of a directory; None where there is none."""
+    inside = sorted(entry.name for entry in path.glob("*.gguf"))
+    return f"it holds {', '.join(inside[:3])}: name the file" if inside else None
 
 
 def open_gguf(path: str | Path) -> Gguf:

@@ -25,7 +25,7 @@ def check_kinds(drafter: DrafterView, target: TargetView) -> Iterator[Finding]:
         )
         yield error("dialect", arch, llama.DFLASH.name, cure)
     elif llama.method(arch, drafter.tensors) is None:
-        yield error("drafter-architecture", arch or None, target.label, "usage: check DRAFTER TARGET; swapped?")
+        yield error("drafter-architecture", arch or None, target.label, "the drafter comes first, then its target")
     if llama.drafter(target.architecture) is not None or target.architecture in BY_ARCHITECTURE:
         yield error("target-is-drafter", arch, target.architecture, "give the target model, not another drafter")
 

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING
 
 from dflash_convert import llama
 from dflash_convert.container.keys import keys_of
-from dflash_convert.container.reader import open_gguf
+from dflash_convert.container.reader import open_gguf, require_file, require_target
 from dflash_convert.container.shards import all_shards
 from dflash_convert.container.types import array_length
-from dflash_convert.errors import FamilyError, InputError
+from dflash_convert.errors import FamilyError
 from dflash_convert.forks.dialects import refuse_fork
 from dflash_convert.validation.result import FileFacts
 
 if TYPE_CHECKING:
     from dflash_convert.container.reader import Gguf
-
-SWAPPED = "were drafter and target swapped?"
-DIRECTORY = "convert the drafter with: dflash-convert DRAFTER --target-model-dir TARGET; take the target as a GGUF"
 
 
 @dataclass(frozen=True)
@@ -37,9 +34,8 @@ class Pair:
 def read_pair(drafter: Path, target: Path) -> Pair:
     """Read both headers. Raises :class:`ContainerError` for damaged files and :class:`FamilyError` when the
     files are not what their places say."""
-    for path in (drafter, target):
-        if path.is_dir():
-            raise InputError(f"{path} is a directory, and validate runs GGUF files", tip=DIRECTORY)
+    require_file(drafter)
+    require_target(target)
     draft = open_gguf(drafter)
     variant = drafting_method(draft, drafter)
     main = read_target(target)
@@ -58,10 +54,14 @@ def read_pair(drafter: Path, target: Path) -> Pair:
 
 
 def read_target(path: Path) -> Gguf:
-    """The target's header; FamilyError for a drafter in its place."""
+    """The target's header; FamilyError for a drafter in its place, ContainerError for a directory."""
+    require_target(path)
     main = open_gguf(path)
     if llama.drafter(main.architecture) is not None:
-        raise FamilyError(f"{path} is a drafter ({main.architecture}), not a target model", tip=SWAPPED)
+        raise FamilyError(
+            f"{path} is a drafter ({main.architecture}), not a target model",
+            tip="give the GGUF of the model that it drafts for",
+        )
     return main
 
 
@@ -70,7 +70,10 @@ def drafting_method(draft: Gguf, path: Path) -> llama.Variant:
     refuse_fork(draft)
     variant = llama.method(draft.architecture, draft.tensors)
     if variant is None:
-        raise FamilyError(f"{path} is a {draft.architecture or 'nameless'} model, not a drafter", tip=SWAPPED)
+        raise FamilyError(
+            f"{path} is a {draft.architecture or 'nameless'} model, not a drafter",
+            tip="give a drafter's GGUF; a model stands as TARGET",
+        )
     return variant
 
 

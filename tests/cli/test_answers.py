@@ -213,21 +213,23 @@ def test_every_option_of_llama_cpps_converter_exists_or_is_answered() -> None:
 
 
 EMPTY = [
-    ([""], "argument 1 is empty"),
-    (["convert", "  "], "argument 2 is empty"),
+    ([""], "DRAFTER is empty"),
+    (["convert", "  "], "DRAFTER is empty"),
     (["x", "--target-model-dir", ""], "--target-model-dir has an empty value"),
     (["x", "--target-model-dir="], "--target-model-dir has an empty value"),
     (["x", "-o", ""], "-o has an empty value"),
-    (["quantize", "", "o.gguf", "q8_0"], "argument 2 is empty"),
-    (["inspect", ""], "argument 2 is empty"),
-    (["check", "x", ""], "argument 3 is empty"),
-    (["verify", "x", ""], "argument 3 is empty"),
+    (["quantize", "", "o.gguf", "q8_0"], "IN.gguf is empty"),
+    (["inspect", ""], "PATH is empty"),
+    (["check", "x", ""], "TARGET is empty"),
+    (["verify", "x", ""], "DRAFTER is empty"),
+    (["validate", "x", ""], "TARGET.gguf is empty"),
+    (["validate", "x", "", "--quikc"], "argument 3 is empty"),
     (["validate", "x", "y", "--prompts", ""], "--prompts has an empty value"),
     (["package", "x", "-o", ""], "-o has an empty value"),
-    (["publish", "", "a/b"], "argument 2 is empty"),
-    (["batch", ""], "argument 2 is empty"),
-    (["tune", ""], "argument 2 is empty"),
-    (["compare", "", "x"], "argument 2 is empty"),
+    (["publish", "", "a/b"], "DIR is empty"),
+    (["batch", ""], "RELEASE.toml is empty"),
+    (["tune", ""], "TARGET.gguf is empty"),
+    (["compare", "", "x"], "TARGET.gguf is empty"),
 ]
 
 
@@ -271,3 +273,91 @@ def test_a_damaged_gguf_says_so_itself(run: Run, tmp_path: Path) -> None:
     assert ended.code == 3
     assert "too few for a GGUF header" in ended.err
     shutil.rmtree(tmp_path)
+
+
+@pytest.fixture
+def files(run: Run, fixtures: Path, tmp_path: Path) -> Path:
+    """t.gguf, d.gguf, and the target alone in a directory."""
+    pair = fixtures / "tiny-js"
+    (tmp_path / "dir").mkdir()
+    shutil.copy(pair / "target-bf16.gguf", tmp_path / "t.gguf")
+    shutil.copy(pair / "target-bf16.gguf", tmp_path / "dir" / "t.gguf")
+    assert run(pair / "drafter", "--target-model-dir", pair / "target", "-t", "q8_0", "-o", "d.gguf").code == 0
+    return tmp_path
+
+
+SWAPPED = [
+    ("validate ./t.gguf d.gguf --quick", "validate d.gguf t.gguf --quick"),
+    ("tune d.gguf t.gguf --rounds 3", "tune t.gguf d.gguf --rounds 3"),
+    ("compare d.gguf t.gguf ngram-mod", "compare t.gguf d.gguf ngram-mod"),
+    ("compare --targets d.gguf t.gguf dir/t.gguf", "compare --targets dir/t.gguf t.gguf d.gguf"),
+    ("check t.gguf d.gguf", "check d.gguf t.gguf"),
+    ("check TARGET DRAFTER", "check DRAFTER TARGET"),
+    ("check t.gguf DRAFTER", "check DRAFTER t.gguf"),
+]
+
+
+def test_swapped_drafter_and_target_get_the_line_that_was_meant(run: Run, pair: Pair, files: Path) -> None:
+    def words(line: str) -> list[str]:
+        return line.replace("DRAFTER", str(pair[0])).replace("TARGET", str(pair[1])).split()
+
+    for line, meant in SWAPPED:
+        ended = run(*words(line))
+        assert ended.code in (3, 4), line
+        assert f"in each other's place: dflash-convert {' '.join(words(meant))}\n" in ended.err
+    assert "in each other's place" not in run("tune", "d.gguf", "d.gguf").err
+
+
+def test_a_directory_for_a_targets_gguf_says_where_one_comes_from(run: Run, pair: Pair, files: Path) -> None:
+    for line in (["validate", "d.gguf"], ["tune"], ["compare"]):
+        ended = run(*line, pair[1], *(["d.gguf"] if len(line) == 1 else []))
+        assert ended.code == 3
+        assert "get the target's GGUF from the Hub" in ended.err
+        assert "convert_hf_to_gguf.py (docs/convert.md#the-targets-gguf)" in ended.err
+        assert "--target-model-dir" not in ended.err
+        assert "it holds t.gguf: name the file" in run(*line, "dir", *(["d.gguf"] if len(line) == 1 else [])).err
+    page = (Path(__file__).resolve().parents[2] / "docs/convert.md").read_text("utf-8")
+    assert "## The target's GGUF\n" in page
+
+
+def test_check_names_the_gguf_that_it_read_in_a_directory(run: Run, files: Path) -> None:
+    ended = run("check", "d.gguf", "dir")
+    assert ended.code == 0
+    read = str(Path("dir/t.gguf"))
+    assert "t.gguf stands for the target: the only GGUF there" in ended.err
+    assert f"d.gguf fits {read}" in ended.err
+    assert f"dflash-convert validate d.gguf {read}\n" in ended.err
+
+
+QUANTIZE = [
+    ("in.gguf -t q4_0", "in.gguf OUT.gguf q4_0"),
+    ("in.gguf out.gguf -tq4_0 --threads 2", "in.gguf out.gguf q4_0"),
+    ("in.gguf -o out.gguf --outtype=q4_0", "in.gguf out.gguf q4_0"),
+    ("in.gguf --outfile out.gguf q4_0", "in.gguf out.gguf q4_0"),
+    ("--type q4_0", "IN.gguf OUT.gguf q4_0"),
+]
+
+
+@pytest.mark.parametrize(("line", "meant"), QUANTIZE)
+def test_quantize_with_an_option_for_type_or_output_gets_the_whole_line(line: str, meant: str, run: Run) -> None:
+    ended = run("quantize", *line.split())
+    assert ended.code == 2
+    assert f"dflash-convert quantize {meant}\n" in ended.err
+
+
+@pytest.mark.parametrize("option", ["--typ", "--type", "--quant", "--quantise"])
+def test_an_option_that_is_almost_another_programs(option: str, run: Run) -> None:
+    ended = run("x", option, "q8_0")
+    assert ended.code == 2
+    assert "-t TYPE (--outtype)" in ended.err
+    assert "-t TYPE" not in run("validate", "x", "y", option, "q8_0").err, "there -t is for threads"
+
+
+def test_a_missing_argument_shows_the_usage(run: Run) -> None:
+    for line, usage in (
+        (["validate", "d.gguf"], "dflash-convert validate [OPTIONS] DRAFTER.gguf TARGET.gguf"),
+        (["quantize"], "dflash-convert quantize [OPTIONS] IN.gguf OUT.gguf TYPE"),
+    ):
+        ended = run(*line)
+        assert ended.code == 2
+        assert f"usage: {usage}" in ended.err

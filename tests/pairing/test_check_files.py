@@ -44,7 +44,7 @@ def test_json_follows_the_contract_and_exits_4(drafter_gguf: Path, target_gguf: 
     assert done.returncode == 4
     findings = json.loads(done.stdout)["findings"]
     assert [sorted(finding) for finding in findings] == [["cure", "drafter", "name", "severity", "target"]] * 2
-    assert "swapped?" in done.stderr
+    assert "in each other's place: dflash-convert check " in done.stderr
 
 
 def test_a_warning_exits_0(drafter_gguf: Path, target_gguf: Path) -> None:
@@ -138,4 +138,4 @@ def test_swapped_directories_are_recognised(fixtures: Path) -> None:
     done = run(pair / "target", pair / "drafter")
     assert done.returncode == 3
     assert "is a Qwen 3 target model, not a DFlash drafter; did you swap the arguments?" in done.stderr
-    assert "dflash-convert check DRAFTER TARGET" in done.stderr
+    assert f"dflash-convert check {pair / 'drafter'} {pair / 'target'}\n" in done.stderr
