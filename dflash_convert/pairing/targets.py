@@ -10,8 +10,8 @@ from typing import Any
 from dflash_convert import llama
 from dflash_convert.container.keys import Keys, keys_of
 from dflash_convert.container.reader import Gguf, open_gguf
-from dflash_convert.container.shards import shard_paths
-from dflash_convert.errors import ConfigError
+from dflash_convert.container.shards import SHARD, shard_paths
+from dflash_convert.errors import ConfigError, ContainerError
 from dflash_convert.hparams import TEXT_CONFIGS, Config, classes
 from dflash_convert.pairing.view import MAX_BASES, TargetView, Vocab, vocab_from_keys
 from dflash_convert.pairing.weights import GgufTables, target_tables
@@ -34,6 +34,12 @@ def target_gguf(gguf: Gguf) -> TargetView:
     blocks = keys.integer(f"{arch}.block_count")
     vocab = vocab_from_keys(gguf.path.name, gguf.keys)
     embedding = gguf.tensors.get("token_embd.weight")
+    alone = SHARD.match(gguf.path.name) is None and llama.drafter(arch) is None  # of a drafter the rules say more
+    if alone and gguf.tensors and embedding is None:
+        raise ContainerError(
+            f"{gguf.path}: token_embd.weight is missing, which every model has",
+            tip="download or convert the target again",
+        )
     bases = (keys.number(f"{arch}.rope.freq_base"), keys.number(f"{arch}.rope.freq_base_swa"))
     hidden = keys.integer(f"{arch}.embedding_length")
     return TargetView(

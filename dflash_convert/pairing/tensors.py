@@ -16,6 +16,14 @@ HOSTS = {
     "attn_gate": "a Laguna drafter: it needs a build with gated attention",
     "aux_norm": "a Laguna drafter: it needs a build with gated attention",
 }
+# the loader's get_key; those with a symbol only where a tensor has that size
+NEEDED = {
+    "context_length": None,
+    "embedding_length": None,
+    "attention.layer_norm_rms_epsilon": None,
+    "feed_forward_length": "F",
+    "attention.head_count": "Q",
+}
 INCOMPLETE = "the file is incomplete or of another family: convert the checkpoint again"
 
 
@@ -27,6 +35,9 @@ def check_tensors(drafter: DrafterView) -> Iterator[Finding]:
     keys = drafter.keys.under(row.name)
     layers = min(keys.integer("block_count", low=0) or 0, llama.MAX_LAYERS)
     expected = created(row.parts, drafter.tensors, keys, layers)
+    absent = [drafter.own(key) for key in _needed(expected) if key not in keys]
+    if absent:
+        yield error("missing-keys", listed(absent), None, INCOMPLETE)
     unclaimed = [name for name in drafter.tensors if name not in expected]
     missing = [name for name, shape in expected.items() if not optional(shape) and name not in drafter.tensors]
     if unclaimed:
@@ -40,6 +51,12 @@ def check_tensors(drafter: DrafterView) -> Iterator[Finding]:
         if "blk.0.attn_v.weight" in expected:
             yield from _values(drafter)
         yield from _selector(drafter)
+
+
+def _needed(expected: Mapping[str, str]) -> list[str]:
+    """Keys without which llama.cpp does not load the file, or creates other shapes than its tensors have."""
+    used = {symbol for shape in expected.values() for symbol in symbols(shape)}
+    return [key for key, symbol in NEEDED.items() if symbol is None or symbol in used]
 
 
 def sizes(keys: Keys, tensors: Mapping[str, Shape], vocab: int | None) -> dict[str, int]:

@@ -96,7 +96,7 @@ def big_vocabulary(path: Path, arch: str, extra: list[KV], count: int = 152_000)
         array("tokenizer.ggml.token_type", ValueType.INT32, [1] * count),
         *extra,
     ]
-    write_gguf(path, keys, [("output_norm.weight", (8,), TensorType.F32, bytes(32))])  # a vocabulary alone is no target
+    write_gguf(path, keys, [("token_embd.weight", (8,), TensorType.F32, bytes(32))])  # a vocabulary alone is no target
     return path
 
 

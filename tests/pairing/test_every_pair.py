@@ -21,9 +21,9 @@ from pair_cases import (
     write_target,
 )
 
-import dflash_convert.conversion
 import dflash_convert.pairing.drafters
 import dflash_convert.pairing.targets
+import dflash_convert.vocab.copied
 from dflash_convert.checkpoint import read_config
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.conversion import Options, Source, prepare
@@ -66,7 +66,7 @@ def first_reason(drafter: Side, target: Side) -> str | None:
 @pytest.fixture(scope="module")
 def cases(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cases]:
     patch, cached = pytest.MonkeyPatch(), cached_vocabularies(load_vocabulary)
-    for module in (dflash_convert.conversion, dflash_convert.pairing.targets, dflash_convert.pairing.drafters):
+    for module in (dflash_convert.vocab.copied, dflash_convert.pairing.targets, dflash_convert.pairing.drafters):
         patch.setattr(module, "load_vocabulary", cached)
     yield write_parity_cases(shared, tmp_path_factory.mktemp("pairs"))
     patch.undo()
@@ -140,7 +140,7 @@ def test_written_files_and_targets_of_llama_cpp(
 ) -> None:
     for target, path in cases.items():
         raw = read_config(path / "target")
-        vocabulary = dflash_convert.conversion.load_vocabulary(path / "target", vocab_size=sides[1][target].vocab)
+        vocabulary = dflash_convert.vocab.copied.load_vocabulary(path / "target", vocab_size=sides[1][target].vocab)
         view = target_gguf(open_gguf(write_target(tmp_path / f"{target}.gguf", raw, vocabulary)))
         for drafter, file in files.items():
             decided(check(file, view), reason_of_file(sides, drafter, target), drafter, target)
