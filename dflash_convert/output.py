@@ -90,6 +90,20 @@ def check_directory(path: Path) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
+def try_place(path: Path) -> None:
+    """OutputError when no file can be made at ``path`` now: permissions alone do not tell (``/proc``, root, quotas)."""
+    try:
+        fd = system.open_nameless(path.parent)
+        if fd >= 0:
+            os.close(fd)
+        else:
+            Hidden(path).close()
+    except OSError as error:
+        raise OutputError(
+            f"{path} cannot be written: {path.parent} takes no files ({error.strerror})", tip="choose another directory"
+        ) from error
+
+
 def make_parent(path: Path) -> None:
     """Create the output's directory when only its last part is missing."""
     if path.parent.parent.is_dir() and not path.parent.exists():

@@ -59,12 +59,13 @@ class Given:
         """Refuse what cannot be written, or is one of the command's inputs or of ``inputs``, before anything runs.
         ``outputs``: a path for each field that names one."""
         from dflash_convert.container.shards import files_in
-        from dflash_convert.output import check_output_path
+        from dflash_convert.output import check_output_path, try_place
 
         read = [*files_in(self, *outputs), *files_in(inputs)]
         for path in outputs.values():
             if path is not None:
                 check_output_path(path, force=getattr(self, "force", False), inputs=read)
+                try_place(path)
 
     def detail(self, text: str) -> None:
         """With -v."""

@@ -115,22 +115,22 @@ def command(given: CompareGiven) -> None:
         if len(rulings) == 1 and len(set(work.kinds)) > 1:
             kinds = [rule(kind, made.candidates, book, work, kind) for kind in dict.fromkeys(work.kinds)]
     winner = rulings[0].winner.candidate
+    if given.as_json:
+        document = report.compare_json(rulings, kinds, made, survived, net) | {"trees": trees.trees_json(guessed)}
+        emit(document)
+    else:
+        echo("\n\n".join(map(report.table, rulings)))
+        if guessed:
+            echo("\n" + "\n".join(trees.lines(guessed)))
+        echo("\n" + report.memory(rulings, made))
+        lines = [*map(report.advice, (*rulings, *kinds)), *map(report.survival, survived)]
+        lines += [line for each in net for line in each.lines]
+        echo("\n" + "\n".join(lines))
+        nextsteps.show(given, [("run it", [preset.command(given.target, winner)])])
     given.write_preset(winner)
     given.write_html(
         winner, lambda *texts: contest.render(contest.Shown(made, rulings, kinds, guessed=guessed, nets=net), *texts)
     )
-    if given.as_json:
-        document = report.compare_json(rulings, kinds, made, survived, net) | {"trees": trees.trees_json(guessed)}
-        emit(document)
-        return
-    echo("\n\n".join(map(report.table, rulings)))
-    if guessed:
-        echo("\n" + "\n".join(trees.lines(guessed)))
-    echo("\n" + report.memory(rulings, made))
-    lines = [*map(report.advice, (*rulings, *kinds)), *map(report.survival, survived)]
-    lines += [line for each in net for line in each.lines]
-    echo("\n" + "\n".join(lines))
-    nextsteps.show(given, [("run it", [preset.command(given.target, winner)])])
 
 
 def _siblings(given: CompareGiven) -> None:

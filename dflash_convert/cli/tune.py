@@ -67,15 +67,15 @@ def command(given: TuneGiven) -> None:
             ),
             watch=bar,
         )
+    if given.as_json:
+        emit(report.tune_json(found, made))
+    else:
+        echo(report.tune_text(found))
+        echo("\n" + report.memory([found.ruling], made))
+        nextsteps.show(given, [("run it", [preset.command(given.target, found.best)])])
     given.write_preset(found.best)
     shown = contest.Shown(made, [found.ruling], found=found)
     given.write_html(found.best, lambda *texts: contest.render(shown, *texts))
-    if given.as_json:
-        emit(report.tune_json(found, made))
-        return
-    echo(report.tune_text(found))
-    echo("\n" + report.memory([found.ruling], made))
-    nextsteps.show(given, [("run it", [preset.command(given.target, found.best)])])
 
 
 def _seconds(text: str | None) -> float | None:

@@ -17,8 +17,9 @@ from dflash_convert.contest.engines import LlamaCpp, machine
 from dflash_convert.contest.trial import Store
 from dflash_convert.engine import find
 from dflash_convert.engine.trace import Launch
-from dflash_convert.errors import DflashError, PairingError, UsageError
+from dflash_convert.errors import DflashError, OutputError, PairingError, UsageError
 from dflash_convert.hashing import stamp_of
+from dflash_convert.output import try_place
 from dflash_convert.pairing import check, open_pair
 from dflash_convert.validation import prompts
 from dflash_convert.validation.pair import read_target
@@ -93,10 +94,11 @@ def prepare(options: Options) -> Contest:
         draft_device=options.draft_device,
         extra_args=options.extra_args,
     )
+    keep = None if options.fresh else usable(_directory(options))
     engine = find.choose(options.llama_server, launch)
     for candidate in candidates[1:]:
         find.require(engine, candidate.spec_type)
-    store = Store(None if options.fresh else _directory(options), _identity(options, launch, engine.name))
+    store = Store(keep, _identity(options, launch, engine.name))
     chats = renders_chats(target, items)
     engines, reasons = LlamaCpp(engine, launch), refused | large
     return Contest(candidates, reasons, tuple(items), chats, engines, store, needs, options.parallel)
@@ -143,6 +145,20 @@ def _directory(options: Options) -> Path:
         return options.keep
     root = os.environ.get("XDG_CACHE_HOME") or ""
     return (Path(root) if root else Path.home() / ".cache") / DOMAIN / "runs"
+
+
+def usable(directory: Path) -> Path:
+    """The directory of finished runs, made when it is missing; OutputError when it cannot hold any."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        try_place(directory / "run.json")
+    except (OSError, OutputError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise OutputError(
+            f"{directory} cannot keep finished runs: {reason}",
+            tip="--keep takes a directory that can be written; --fresh keeps nothing",
+        ) from None
+    return directory
 
 
 def _identity(options: Options, launch: Launch, engine: str) -> str:
