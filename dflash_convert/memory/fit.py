@@ -34,9 +34,8 @@ def needed(drafter: Model | None, target: Model, request: Serving) -> int:
 def largest_context(drafter: Model | None, target: Model, request: Serving, budget: int) -> int:
     """The most tokens of context, all slots together, whose plan fits into ``budget`` bytes: a multiple of llama.cpp's
     padding, at most what the target was trained for in every slot; 0 when nothing fits."""
-    share = request.slots if request.parallel is not None else 1
-    step = CELL_PAD * share
-    low, high = 0, max((target.context_length or MAX_CONTEXT // share) // CELL_PAD, 1)
+    step = CELL_PAD * _share(request)
+    low, high = 0, trained_context(target, request) // step
     while low < high:
         middle = (low + high + 1) // 2
         if needed(drafter, target, replace(request, ctx_size=middle * step)) <= budget:
@@ -44,6 +43,17 @@ def largest_context(drafter: Model | None, target: Model, request: Serving, budg
         else:
             high = middle - 1
     return low * step
+
+
+def trained_context(target: Model, request: Serving) -> int:
+    """The most tokens of context, all slots together, that :func:`largest_context` looks at."""
+    share = _share(request)
+    return max((target.context_length or MAX_CONTEXT // share) // CELL_PAD, 1) * CELL_PAD * share
+
+
+def _share(request: Serving) -> int:
+    """Slots with a context each."""
+    return request.slots if request.parallel is not None else 1
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ def bars(title: str, items: Sequence[Bar], axis: Scale = Scale(), series: Sequen
     highest = _top(axis, [item.value for item in items])
     left = min(170, 12 + 6 * max(len(shorten(item.label, LABEL)) for item in items))
     room = WIDTH - left - 62
+    beyond = left + room + 5 if axis.line else 0.0  # a dashed line would run through figures at the bars' ends
     y, parts = 4, []
     for before, item in zip((None, *items[:-1]), items, strict=True):
         same = before is not None and before.label == item.label and before.series != item.series
@@ -60,7 +61,7 @@ def bars(title: str, items: Sequence[Bar], axis: Scale = Scale(), series: Sequen
         if not same:
             parts.append(_text(shorten(item.label, LABEL), left - 6, y + 11, "label", "end"))
         parts.append(void("rect", x=left, y=y, width=round(length, 1), height=BAR, rx=2, class_=f"s{item.series}"))
-        parts.append(_text(item.shown, round(left + length + 5, 1), y + 11, "value"))
+        parts.append(_text(item.shown, round(max(left + length + 5, beyond), 1), y + 11, "value"))
         y += BAR
     grid, ticks = _grid(axis, highest, left, room, y + 5)
     end, y = _axis_title(axis, WIDTH / 2, y + 17)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.contest.budget import model_of
 from dflash_convert.errors import DflashError
-from dflash_convert.memory.fit import largest_context
+from dflash_convert.memory.fit import largest_context, trained_context
 from dflash_convert.memory.plan import MIB, Serving, plan_memory
 
 if TYPE_CHECKING:
@@ -36,11 +36,12 @@ class TypeRow:
 @dataclass(frozen=True)
 class Room:
     """A device's free memory before the run; ``context`` is the longest that fits, 0 when the pair does not fit, None
-    when that is not known."""
+    when that is not known. ``trained``: it is all that the target was trained for, so that memory is not its limit."""
 
     device: str
     free_mib: int
     context: int | None = None
+    trained: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,9 @@ def _memory(result: ValidationResult) -> tuple[MemoryPlan, Room | None]:
     request = Serving(ctx_size=result.settings.context, n_max=max(1, result.settings.n_max))
     plan, room = plan_memory(drafter, target, request), free_memory(result.engine.devices)
     if room is not None and target.weights is not None:
-        room = replace(room, context=largest_context(drafter, target, request, room.free_mib * MIB))
+        most = largest_context(drafter, target, request, room.free_mib * MIB)
+        whole = bool(target.context_length) and most >= trained_context(target, request)
+        room = replace(room, context=most, trained=whole)
     return plan, room
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
@@ -61,7 +62,7 @@ def _file(role: str, file: FileFacts) -> str:
 
 def acceptance(result: ValidationResult) -> str:
     total = result.total
-    line = (total.acceptance, f"all drafts, {percent(total.acceptance, 0)}") if total.drafted else None
+    line = (total.acceptance, f"average of all drafts, {percent(total.acceptance, 0)}") if total.drafted else None
     rates = total.acceptance_by_position or ()
     title = "Share of steps that kept the draft, by block position"
     kept = [Curve("kept", rates, 0)] if len(rates) > 1 else []
@@ -105,11 +106,11 @@ def _contexts(result: ValidationResult) -> dict[str, float]:
 def _prompt_table(prompts: Sequence[PromptResult]) -> str:
     if not prompts:
         return ""
-    head = ("prompt", "begins", "tokens", "answer", "accepted", "acceptance", "mean length", "tok/s", "text")
-    rows = [
+    head = ("prompt", "tokens", "answer", "accepted", "acceptance", "mean length", "tok/s", "text")
+    begins = [None if _named_by_words(p) else _words(p) for p in prompts]
+    rows: list[tuple[object, ...]] = [
         (
             p.name,
-            _words(p),
             f"{p.figures.prompt_tokens:,}",
             f"{p.figures.generated:,}",
             f"{p.figures.accepted:,} of {p.figures.drafted:,}",
@@ -120,7 +121,15 @@ def _prompt_table(prompts: Sequence[PromptResult]) -> str:
         )
         for p in prompts
     ]
-    return table(head, rows, "Every prompt of the main run (greedy)", numbers=2)
+    caption = "Every prompt of the main run (greedy)"
+    if not any(begins):
+        return table(head, rows, caption, numbers=1)
+    rows = [(row[0], begun, *row[1:]) for row, begun in zip(rows, begins, strict=True)]
+    return table((head[0], "begins", *head[1:]), rows, caption, numbers=2)
+
+
+def _named_by_words(prompt: PromptResult) -> bool:
+    return " ".join(prompt.prompt.split()).startswith(re.sub(r"…?( \(\d+\))?$", "", prompt.name))
 
 
 def _same(prompt: PromptResult) -> str | None:
@@ -140,8 +149,19 @@ def _texts(prompts: Sequence[PromptResult]) -> str:
             gap = "" if p.divergence.gap is None else f", {p.divergence.gap:.3f} nats apart"
             text_ = f"Without: {p.divergence.expected!r}, with: {p.divergence.found!r}{gap}"
             shown += tag("p", text(text_))
-        parts.append(tag("details", tag("summary", text(f"{p.name}: {_words(p)}")) + shown))
+        parts.append(
+            tag("details", tag("summary", text(p.name if _named_by_words(p) else f"{p.name}: {_words(p)}")) + shown)
+        )
     return tag("details", tag("summary", "Prompts and texts") + "".join(parts)) if parts else ""
+
+
+def _claimed(result: ValidationResult) -> bool:
+    """Whether the speeds were measured well enough to set them side by side."""
+    return result.speed is not None and result.speed.speedup is not None
+
+
+def _no_claim(rounds: int) -> str:
+    return f"{'one round' if rounds == 1 else f'{rounds} rounds'}, not a claim"
 
 
 def speed(result: ValidationResult) -> str:
@@ -154,7 +174,8 @@ def speed(result: ValidationResult) -> str:
                 base = figures.baseline_tokens_per_second
                 items.append(Bar(name, base, number(base, 0) or "", 1))
     rate = Scale("tokens per second")
-    chart = bars("Speed of each run, one pass", items, rate, series=("with the drafter", "without"))
+    shown = items if _claimed(result) else []  # bars side by side read as a claim
+    chart = bars("Speed of each run, one pass", shown, rate, series=("with the drafter", "without"))
     head = ("run", "n-max", "context", "temperature", "acceptance", "mean length", "tok/s", "without", "text")
     rows = [
         (
@@ -170,7 +191,7 @@ def speed(result: ValidationResult) -> str:
         )
         for run in result.runs
     ]
-    others = table(head, rows, "Other runs", numbers=1) if rows else ""
+    others = table(head, rows, f"Other runs (their speeds: {_no_claim(1)})", numbers=1) if rows else ""
     return section("Speed", _measured(result), chart, others)
 
 
@@ -190,7 +211,10 @@ def _measured(result: ValidationResult) -> str:
         ("tokens a step yields", number(speed.limit)),
     ]
     caption = f"Tokens per second of {speed.prompts} prompts, without and with the drafter in turn"
-    return table(("round", "with", "without"), rows, caption, numbers=1) + facts(costs, "What a step costs")
+    costly = "What a step costs"
+    if not _claimed(result):
+        caption, costly = (f"{words} ({_no_claim(speed.rounds)})" for words in (caption, costly))
+    return table(("round", "with", "without"), rows, caption, numbers=1) + facts(costs, costly)
 
 
 def _ms(value: float | None) -> str | None:
@@ -211,7 +235,10 @@ def sweep(result: ValidationResult) -> str:
     base = result.total.baseline_tokens_per_second
     speed_axis = Scale("tokens per second", line=(base, f"no drafter, {base:,.0f}") if base else None)
     share = SHARE._replace(title="share of drafts accepted")
-    charts = bars("Speed by n-max", rates, speed_axis) + bars("Drafts accepted, by n-max", kept, share)
+    measured = all(p.speedup is not None for p in found.points)
+    charts = bars("Speed by n-max", rates if measured else [], speed_axis) + bars(
+        "Drafts accepted, by n-max", kept, share
+    )
     head = ("n-max", "acceptance", "mean length", "tok/s", "speed", "spread")
     rows = [
         (
@@ -224,7 +251,8 @@ def sweep(result: ValidationResult) -> str:
         )
         for p in found.points
     ]
-    return section("Draft length", advice, tag("div", charts, class_="charts"), table(head, rows, "Sweep", numbers=1))
+    caption = "Sweep" if measured else f"Sweep (speeds: {_no_claim(result.settings.rounds)})"
+    return section("Draft length", advice, tag("div", charts, class_="charts"), table(head, rows, caption, numbers=1))
 
 
 def _types(extras: Extras) -> str:
@@ -261,7 +289,8 @@ def _fits(extras: Extras) -> str:
     found = f" {room.device} had {room.free_mib:,} MiB free before the run: "
     if room.context is None:
         return tag("p", text(f"{total}{found}whether it fits cannot be told."))
-    most = f"contexts of up to {room.context:,} tokens fit." if room.context else "the pair does not fit."
+    bound = ", which is all that the target was trained for: memory is not the limit" if room.trained else ""
+    most = f"contexts of up to {room.context:,} tokens fit{bound}." if room.context else "the pair does not fit."
     return tag("p", text(total + found + most))
 
 

@@ -7,10 +7,11 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from dflash_convert.llama import variants
-from dflash_convert.measure.speed import DISTURBED, FASTER, NO_GAIN, NOT_MEASURED, SLOWER
+from dflash_convert.measure.speed import DISTURBED, FASTER, MAX_ROUNDS, MIN_ROUNDS, NO_GAIN, NOT_MEASURED, SLOWER
 from dflash_convert.naming import server_command
 from dflash_convert.report.markup import number, percent, tag, text
 from dflash_convert.text import broken_command
+from dflash_convert.validation.prompts import N_PREDICT
 from dflash_convert.validation.result import BROKEN, ENGINE_FAILURE, HEALTHY, WEAK, ValidationResult
 from dflash_convert.validation.verdict import texts
 
@@ -158,20 +159,18 @@ def command(result: ValidationResult) -> str:
 
 
 def next_steps(result: ValidationResult) -> list[str]:
-    """Markup, a list entry each."""
+    """Markup, a list entry each: a command, and what it is for."""
     drafter, target = (PurePath(file.path).name for file in (result.drafter, result.target))
     check = _call("check", drafter, target)
     if result.verdict == ENGINE_FAILURE:
         tip = result.failure.tip if result.failure else None
-        return [*([text(tip)] if tip else []), f"{_call('doctor')} tells what this machine's engines can do"]
+        return [f"{_call('doctor')} tells what this machine's engines can do" + (f"; {text(tip)}" if tip else "")]
     if result.verdict == BROKEN:
         return [
             f"{check} finds what headers show: another model's vocabulary, width or depth",
             f"{_call('verify', drafter, 'DRAFTER_DIR')} compares the file with its checkpoint",
-            text(
-                "If both pass, the target is not the one of the training: take the one that the drafter's card names."
-            ),
-            text("Do not deploy the pair: every draft is work for nothing."),
+            f"{_call('validate', drafter, 'TARGET.gguf')}, when both pass, with the target of the training, which the "
+            "drafter's card names. Do not deploy the pair: every draft is work for nothing.",
         ]
     steps = []
     if result.verdict == WEAK:
@@ -180,11 +179,23 @@ def next_steps(result: ValidationResult) -> list[str]:
     if result.gain == FASTER:
         steps.append(f"{_call('tune', target, drafter)} looks for still better settings on this machine")
     elif result.speed and result.speed.advice:
-        aim = "To measure the gain" if result.gain in (NOT_MEASURED, DISTURBED) else "For the speed here"
-        steps.append(text(f"{aim}: {result.speed.advice}."))
+        steps.append(f"{_faster(result)}: {text(result.speed.advice)}")
     if result.exit_code == 0 and result.verdict == HEALTHY:
         steps.append(f"{_call('package', drafter, '-o', 'DIR', '--validation', 'RUN.json')} prepares a release")
-    return steps or [text("Requirements were missed: see the sentence above, and the thresholds below.")]
+    missed = f"{_call('tune', target, drafter)} looks for settings that reach what was required (see Thresholds)"
+    return steps or [missed]
+
+
+def _faster(result: ValidationResult) -> str:
+    """What measures a gain that is not known yet, or looks for one."""
+    drafter, target = (PurePath(file.path).name for file in (result.drafter, result.target))
+    speed = result.speed
+    if speed is None or result.gain not in (NOT_MEASURED, DISTURBED):
+        return f"{_call('tune', target, drafter)} looks for settings that pay here; by this run"
+    more = ("--rounds", str(min(max(2 * speed.rounds, MIN_ROUNDS), MAX_ROUNDS)))
+    if result.gain == NOT_MEASURED:
+        more = ("--rounds", str(MIN_ROUNDS)) if speed.prompts else ("--n-predict", str(N_PREDICT))
+    return f"{_call('validate', drafter, target, *more)} measures the gain"
 
 
 def _call(*words: str) -> str:

@@ -2,25 +2,27 @@
 
 One object a line: ``{"prompt": text}`` (sent as it is), ``{"messages": [...]}`` (a chat, put into the target's
 template by the engine) or ``{"turns": [text, ...]}`` (a conversation: each turn is one request that sees the
-answers to the turns before). ``n_predict``, ``name`` and ``set`` (the kind of prompt, else the name of the file) are
-optional.
+answers to the turns before). ``n_predict``, ``name`` (else the first words) and ``set`` (the kind of prompt, else the
+name of the file) are optional.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from dflash_convert.errors import ConfigError, UsageError
 from dflash_convert.jsonfile import text_of
+from dflash_convert.text import shorten
 
 SETS = ("code", "javascript", "prose", "reasoning")
 N_PREDICT = 256
 MAX_N_PREDICT = 1 << 20
+NAME = 30  # characters of a name made of first words
 FORMS = ("prompt", "messages", "turns")
 EXAMPLE = 'one object a line: {"prompt": "…", "n_predict": 128}, or "messages", or "turns"'
 
@@ -63,7 +65,9 @@ def parse(text: str, source: str, set_name: str, n_predict: int | None = None) -
     items: list[Item] = []
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            items.append(_item(line, f"{source}, line {number}", set_name, len(items) + 1, n_predict))
+            item = _item(line, f"{source}, line {number}", set_name, len(items) + 1, n_predict)
+            taken = any(item.name == other.name for other in items)
+            items.append(replace(item, name=f"{item.name} ({number})") if taken else item)
     if not items:
         raise ConfigError(f"{source} holds no prompt", tip=f"--prompts takes {EXAMPLE}")
     return tuple(items)
@@ -83,8 +87,8 @@ def _item(line: str, where: str, set_name: str, number: int, n_predict: int | No
     set_name = data.get("set", set_name)
     if not isinstance(set_name, str) or not set_name:
         raise ConfigError(f"{where}: set must be text, not {set_name!r}", tip='the kind of prompt, for example "prose"')
-    name = str(data.get("name") or f"{set_name} {number}")
     value = data[given[0]]
+    name = str(data.get("name") or _first_words(value) or f"{set_name} {number}")
     if given[0] == "prompt":
         if not isinstance(value, str) or not value:
             raise ConfigError(f"{where}: prompt must be text")
@@ -94,6 +98,15 @@ def _item(line: str, where: str, set_name: str, number: int, n_predict: int | No
     if not isinstance(value, list) or not value or not all(isinstance(t, str) and t for t in value):
         raise ConfigError(f"{where}: turns must be a list of texts")
     return Item(name, set_name, count, turns=tuple(value))
+
+
+def _first_words(value: Any) -> str:
+    """Of a text, of a conversation's first turn, or of the last message of a chat; nothing where there are none."""
+    if isinstance(value, list) and value:
+        value = value[-1].get("content") if isinstance(value[-1], dict) else value[0]
+    if isinstance(value, list):  # an image beside its question
+        value = next((part.get("text") for part in value if isinstance(part, dict) and part.get("text")), "")
+    return shorten(" ".join(value.split()), NAME) if isinstance(value, str) else ""
 
 
 def _messages(value: Any, where: str) -> tuple[dict[str, Any], ...]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from report_results import EVIL, EXTRAS, POSITIONS, figures, result
 
+from dflash_convert.cli import COMMANDS, cli
 from dflash_convert.glossary import TERMS
 from dflash_convert.measure.speed import Gain
 from dflash_convert.memory.plan import MemoryPlan, Part
@@ -93,6 +96,52 @@ def test_a_disturbed_run_shows_no_speed_up() -> None:
     assert "against no drafter" not in everything.replace("faster than no drafter", "")
     assert "29.9" not in everything
     assert "more was measured" in everything
+
+
+@pytest.mark.parametrize("gain", ["not measured", "disturbed"])
+def test_speeds_that_are_no_claim_have_no_bars(gain: Gain) -> None:
+    base = result("n")
+    assert base.speed
+    assert base.sweep
+    unknown = dataclasses.replace(base.speed, rounds=1, speedup=None, low=None, high=None, passes=(Round(48.0, 91.5),))
+    points = tuple(dataclasses.replace(p, speedup=None, low=None, high=None) for p in base.sweep.points)
+    found = dataclasses.replace(
+        base,
+        gain=gain,
+        speed=unknown,
+        sweep=dataclasses.replace(base.sweep, points=points, pays=None),
+        settings=dataclasses.replace(base.settings, rounds=1),
+    )
+
+    def charts(of: ValidationResult) -> list[str]:
+        return [c.get("aria-label") or "" for c in ET.fromstring(render(of, Extras())).iter("svg")]
+
+    assert sum(label.startswith("Speed") for label in charts(base)) == 2
+    assert not [label for label in charts(found) if label.startswith("Speed")]
+    captions = [c.text or "" for c in ET.fromstring(render(found, Extras())).iter("caption")]
+    about = [c for c in captions if c.startswith(("Tokens per second", "What a step", "Sweep", "Other runs"))]
+    assert len(about) == 4
+    assert all("one round, not a claim" in c for c in about)
+
+
+def test_no_line_runs_through_figures() -> None:
+    items = [Bar(f"p{i}", i / 10, f"{10 * i} %") for i in range(1, 11)]
+    tree = ET.fromstring(bars("t", items, SHARE._replace(line=(0.45, "average, 45 %"))))
+    (line,) = [float(at.get("x1") or 0) for at in tree.iter("line") if at.get("class") == "average"]
+    places = [float(t.get("x") or 0) for t in tree.iter("text") if t.get("class") == "value"]
+    assert len(places) == len(items)
+    assert min(places) > line
+    page = texts(ET.fromstring(render(result("n"), Extras())))
+    assert "dashed: average of all drafts, 48 %" in page
+
+
+def test_a_prompt_named_by_its_words_says_them_once() -> None:
+    one = dataclasses.replace(
+        result("n").prompts[0], prompt="function parse(text) {\n  x", name="function parse(te… (2)"
+    )
+    page = texts(ET.fromstring(render(dataclasses.replace(result("n"), prompts=(one,)), Extras())))
+    assert "begins" not in page
+    assert "begins" in texts(ET.fromstring(render(result("n"), Extras())))
 
 
 def test_the_tile_tells_the_text_of_all_runs() -> None:
@@ -332,6 +381,14 @@ def test_there_is_always_something_to_do_next(verdict: Any, gain: Gain) -> None:
     after = elements[[e.text for e in elements].index("What to do next") + 1]
     assert after.tag == "ul"
     assert len(after) >= 1
+    for step in after:
+        assert not step.text, "each begins with a command"
+        assert step[0].tag == "code"
+        words = shlex.split(str(step[0].text))
+        assert words[1] in COMMANDS
+        command = cli.get_command(click.Context(cli), words[1])
+        assert command is not None
+        command.make_context(words[1], words[2:])
 
 
 def test_warnings_stand_in_a_banner_and_once() -> None:
@@ -382,12 +439,19 @@ def test_free_memory_is_that_of_the_card() -> None:
 
 @pytest.mark.parametrize(
     ("context", "words"),
-    [(32768, "contexts of up to 32,768 tokens fit."), (0, "the pair does not fit."), (None, "cannot be told.")],
+    [
+        (32768, "contexts of up to 32,768 tokens fit."),
+        (4096, "up to 4,096 tokens fit, which is all that the target was trained for: memory is not the limit."),
+        (0, "the pair does not fit."),
+        (None, "cannot be told."),
+    ],
 )
 def test_memory_has_a_total_and_what_fits(context: int | None, words: str) -> None:
     part = Part(weights=30 << 20, kv=10 << 20, window_kv=0, compute=5 << 20, compute_host=0)
     plan = MemoryPlan(4096, 4, True, part, part)
-    everything = texts(ET.fromstring(render(result("n"), Extras(memory=plan, room=Room("CUDA0", 80000, context)))))
+    everything = texts(
+        ET.fromstring(render(result("n"), Extras(memory=plan, room=Room("CUDA0", 80000, context, context == 4096))))
+    )
     assert "The pair needs 90 MiB at 4,096 tokens of context. CUDA0 had 80,000 MiB free before the run:" in everything
     assert words in everything
     assert "total 45.0 45.0 90.0" in everything

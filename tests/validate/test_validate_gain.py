@@ -158,7 +158,7 @@ def test_progress_knows_how_many_requests_there_are(validate: Validate) -> None:
     then a sampled and a long run of both."""
     ran = validate("normal", "--n-max", "4,2", "--rounds", 3, "-v")
     assert ran.code == 0, ran.err
-    begun = [line for line in ran.err.splitlines() if line.startswith(("two 1", "two 2"))]
+    begun = [line for line in ran.err.splitlines() if line.startswith(("one", "two"))]
     two = tuple(Item(name, "set", 31, prompt=name) for name in ("one", "two"))
     planned = replace(setup(quick=False, long_context=512), items=two, n_max=(4, 2))
     assert len(begun) == expected.requests(planned) == 3 * (2 + 2 + 2) + 2 * (2 + 2)

@@ -122,10 +122,24 @@ class TestPrompts:
     def test_forms(self) -> None:
         text = '{"prompt": "a"}\n\n{"messages": [{"role": "user", "content": "b"}], "n_predict": 5}\n{"turns": ["c"]}'
         one, two, three = prompts.parse(text, "f", "mine")
-        assert (one.prompt, one.n_predict, one.name) == ("a", 256, "mine 1")
+        assert (one.prompt, one.n_predict, one.name) == ("a", 256, "a")
         assert (two.messages[0]["content"], two.n_predict) == ("b", 5)
-        assert (three.turns, three.name) == (("c",), "mine 3")
+        assert (three.turns, three.name) == (("c",), "c")
         assert [i.n_predict for i in prompts.parse(text, "f", "mine", 9)] == [9, 9, 9]
+
+    def test_a_prompt_without_a_name_has_its_first_words(self) -> None:
+        def named(*values: dict[str, object]) -> list[str]:
+            return [i.name for i in prompts.parse("\n".join(map(json.dumps, values)), "f", "mine")]
+
+        long = "function parse(text) {\n  return text.split(',')"
+        assert named({"prompt": long}, {"prompt": long}, {"prompt": " \n"}) == [
+            *("function parse(text) { return…", "function parse(text) { return… (2)", "mine 3"),
+        ]
+        image = [{"type": "image_url", "image_url": {"url": "data:"}}, {"type": "text", "text": "What is it?"}]
+        chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": image}]
+        assert named({"messages": chat}, {"turns": ["One.", "Two."]}, {"prompt": "x", "name": "y"}) == [
+            *("What is it?", "One.", "y"),
+        ]
 
     @pytest.mark.parametrize(
         ("line", "words"),
@@ -232,7 +246,7 @@ class TestPair:
             assert (found.drafter.spec_type, found.n_max_cap) == (spec, cap)
 
     def test_a_directory(self, fixtures: Path, drafters: dict[str, Path]) -> None:
-        with pytest.raises(InputError, match="is a directory") as caught:
+        with pytest.raises(InputError, match="a directory, not a GGUF") as caught:
             pair.read_pair(drafters["bf16"], fixtures / "tiny-js" / "target")
         assert "convert" in str(caught.value.tip)
 
