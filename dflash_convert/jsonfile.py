@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -21,12 +23,28 @@ SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object; ConfigError for anything else, for repeated keys and deep nesting."""
+    return parse_json(read_bounded(path, MAX_JSON), path.name)
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """A file of at most ``limit`` bytes, of which no more than one beyond are read whatever its size is said to be;
+    ConfigError for a longer one and for what is no regular file."""
     try:
-        if path.stat().st_size > MAX_JSON:
-            raise ConfigError(f"{path}: larger than {MAX_JSON // 1_000_000} MB")
-        return parse_json(path.read_bytes(), path.name)
+        # not blocking: opening a pipe would wait for its other end
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with os.fdopen(fd, "rb") as file:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise ConfigError(f"{path}: not a regular file")
+            size = status.st_size
+            data = file.read(size + 1) if size <= limit else b""  # reading allocates what it asks for
+            if size < len(data) <= limit:  # it grows, or has no size, as those of /proc
+                data += file.read(limit + 1 - len(data))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    if max(size, len(data)) > limit:
+        raise ConfigError(f"{path}: larger than {limit // 1_000_000} MB")
+    return data
 
 
 def parse_toml(text: str) -> dict[str, Any]:

@@ -169,9 +169,10 @@ def choose(
 def _filled(ranked: ranking.Ranking, keep: int, filled: int, found: ranking.Coverage | None) -> list[Note]:
     """What to say of rows that the ranking does not name; UsageError where nothing tells whether they are missed."""
     if filled and found is None:
+        fewer = f"--keep {keep - filled} keeps those that it names" if keep > filled else "it names none of the rows"
         raise UsageError(
-            f"{ranked.source} names too few tokens: {filled} of --keep {keep} rows would be the first not ranked",
-            tip=f"--keep {keep - filled} keeps those that it names; text or a run also shows what rows cover",
+            f"too few tokens in {ranked.source}: {filled} of --keep {keep} rows would be the first not ranked",
+            tip=f"{fewer}; text or a run also shows what rows cover",
         )
     if found is None:
         return [Note("warning", "nothing was held out, so what these rows cover is not known")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -106,6 +107,9 @@ def takes(kind: type[G]) -> Callable[[Callable[[G], R]], Callable[..., R]]:
 def value_of(kind: type[G], given: Mapping[str, Any]) -> G:
     """``given`` are a command's parameters as click parsed them."""
     values = dict(given)
+    for name, value in values.items():
+        if isinstance(value, float) and not math.isfinite(value):  # nan lies in every range that click checks
+            raise UsageError(f"--{name.replace('_', '-')} {value}: a number is wanted")
     for name in GROUPS.keys() & {field.name for field in fields(kind)}:
         values[name] = GROUPS[name](values)
     return kind(**values)

@@ -30,6 +30,8 @@ class HeadOptions:
 
     def __post_init__(self) -> None:
         """UsageError for options that contradict one another."""
+        if not 0 <= self.cover <= 1:
+            raise UsageError(f"--cover {self.cover}: not a share from 0 to 1")
         sources = [name for name in ("from_run", "text", "ranking") if getattr(self, name)]
         if self.keep is None and (sources or self.only_ranked):
             raise UsageError("--full keeps every row, so a ranking has no effect")

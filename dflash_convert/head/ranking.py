@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -14,7 +13,8 @@ from numpy.typing import NDArray
 
 from dflash_convert.engine.trace import Trace
 from dflash_convert.errors import ConfigError, UsageError
-from dflash_convert.jsonfile import text_of
+from dflash_convert.jsonfile import parse_json, read_bounded, text_of
+from dflash_convert.text import shorten
 from dflash_convert.validation import reference, result
 
 Ids = NDArray[np.int64]
@@ -24,7 +24,7 @@ Tokenize = Callable[[str], Sequence[int]]
 HELD_OUT = 4  # every fourth part judges and does not rank
 CHUNK = 2000  # characters of a text that are one part
 MAX_TEXT = 1 << 30
-MAX_RUN = 1 << 29
+COUNTS = "give counts as they were seen, or ids alone, best first"
 
 
 @dataclass(frozen=True)
@@ -97,12 +97,12 @@ def from_parts(
     held: dict[str, Counts] = {}
     number: dict[str, int] = {}
     for kind, tokens in parts:
+        lowest, highest = (min(tokens), max(tokens)) if len(tokens) else (0, 0)
+        if lowest < 0:
+            raise ConfigError(f"{source}: token {shorten(str(lowest))} is negative", tip="the file is damaged")
+        if highest >= size:  # before numpy, whose integers end somewhere
+            raise _beyond(source, highest, size)
         ids = np.asarray(tokens, dtype=np.int64)
-        if ids.size and (ids.min() < 0 or ids.max() >= size):
-            raise ConfigError(
-                f"{source}: token {int(ids.max())} is beyond the drafter's vocabulary of {size}",
-                tip="the ranking was made for another target's tokenizer",
-            )
         found = np.bincount(ids, minlength=size).astype(np.int64)
         counts += found
         number[kind] = number.get(kind, 0) + 1
@@ -111,26 +111,30 @@ def from_parts(
         else:
             held[kind] = held.get(kind, 0) + found
     if not counts.any():
-        raise UsageError(f"{source} holds no token", tip="give a run or texts of the kind that will be generated")
+        raise UsageError(f"no token in {source}", tip="give a run or texts of the kind that will be generated")
     return Ranking(source, digest, counts, sample, held, curve)
+
+
+def _beyond(where: str, token: int, size: int) -> ConfigError:
+    return ConfigError(
+        f"{where}: token {shorten(str(token))} is beyond the drafter's vocabulary of {size}",
+        tip="the ranking was made for another target's tokenizer",
+    )
 
 
 def from_run(path: Path, size: int) -> Ranking:
     """A validation's JSON, a stored reference or a run that ``compare`` has kept: the target's own answers, the best
     ranking there is."""
-    data = _read(path, MAX_RUN)
-    try:
-        document = json.loads(data)
-    except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from None
+    data = read_bounded(path, reference.MAX_BYTES)
+    document = parse_json(data, str(path), max_items=reference.MAX_ITEMS)
     curve: tuple[float, ...] = ()
-    if isinstance(document, dict) and document.get("kind") == reference.KIND:
+    if document.get("kind") == reference.KIND:
         prompts = [(p.set, p.tokens) for p in reference.load(path).prompts]
-    elif isinstance(document, dict) and "traces" in document:
+    elif "traces" in document:
         traces = _traces(document["traces"], path)
         prompts = [("answers", trace.tokens) for trace in traces]
-        curve = result.figures(traces).acceptance_by_position or ()
-    elif isinstance(document, dict) and document.get("kind") in ("comparison", "tuning"):
+        curve = _measured(traces, path)
+    elif document.get("kind") in ("comparison", "tuning"):
         raise ConfigError(
             f"{path} holds the figures of a contest and no answers",
             tip="compare and tune keep the answers in --keep DIR: give one of the files there",
@@ -151,12 +155,19 @@ def _traces(stored: Any, path: Path) -> list[Trace]:
         raise ConfigError(f"{path} is damaged: {error}") from None
 
 
+def _measured(traces: Sequence[Trace], path: Path) -> tuple[float, ...]:
+    try:
+        return result.figures(traces).acceptance_by_position or ()
+    except ArithmeticError as error:  # counts that no float holds
+        raise ConfigError(f"{path} is damaged: {error}") from None
+
+
 def from_text(paths: Sequence[Path], tokenize: Tokenize, size: int) -> Ranking:
     """Text files, each a kind of its own, through the target's tokenizer."""
     digest = sha256()
     parts: list[tuple[str, Sequence[int]]] = []
     for path in paths:
-        data = _read(path, MAX_TEXT)
+        data = read_bounded(path, MAX_TEXT)
         digest.update(data)
         try:
             text = text_of(data)
@@ -183,30 +194,25 @@ def _chunks(text: str) -> Iterable[str]:
 
 def from_file(path: Path, size: int) -> Ranking:
     """A ranking made elsewhere: a token id a line, best first, or an id and its count."""
-    data = _read(path, MAX_TEXT)
+    data = read_bounded(path, MAX_TEXT)
     counts = np.zeros(size, dtype=np.int64)
+    seen: set[int] = set()
     lines = [line.split() for line in data.decode("utf-8-sig", "replace").splitlines() if line.strip()]
     for number, words in enumerate(lines, 1):
         if len(words) > 2 or not all(word.isascii() and word.isdecimal() and len(word) < 16 for word in words):
             raise ConfigError(f"{path}, line {number}: expected a token id, or an id and its count")
+        if len(words) != len(lines[0]):
+            one, other = ("a", "none") if len(words) == 2 else ("no", "one")
+            raise ConfigError(f"{path}, line {number}: {one} count, where line 1 has {other}")
         token = int(words[0])
         if token >= size:
-            raise ConfigError(
-                f"{path}, line {number}: token {token} is beyond the drafter's vocabulary of {size}",
-                tip="the ranking was made for another target's tokenizer",
-            )
-        if counts[token]:
+            raise _beyond(f"{path}, line {number}", token, size)
+        if token in seen:
             raise ConfigError(f"{path}, line {number}: token {token} occurs twice")
+        seen.add(token)
         counts[token] = int(words[1]) if len(words) == 2 else len(lines) - number + 1
     if not lines:
         raise UsageError(f"{path} holds no token")
+    if not counts.any():
+        raise UsageError(f"{path}: every count is 0, so no token is better than another", tip=COUNTS)
     return Ranking(path.name, sha256(data).hexdigest(), counts, counts, {})
-
-
-def _read(path: Path, limit: int) -> bytes:
-    try:
-        if path.stat().st_size > limit:
-            raise ConfigError(f"{path} is larger than {limit >> 20} MiB")
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None

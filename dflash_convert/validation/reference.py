@@ -10,7 +10,7 @@ from typing import Any
 
 from dflash_convert.engine.trace import EngineInfo
 from dflash_convert.errors import ConfigError
-from dflash_convert.jsonfile import text_of
+from dflash_convert.jsonfile import parse_json, read_bounded
 from dflash_convert.output import write_text
 from dflash_convert.validation.options import Options
 from dflash_convert.validation.pair import Pair
@@ -27,6 +27,8 @@ from dflash_convert.validation.result import (
 
 KIND = "validation-reference"
 SCHEMA = 1
+MAX_BYTES = 1 << 29
+MAX_ITEMS = 1 << 25  # nearly all of them tokens
 
 
 @dataclass(frozen=True)
@@ -130,13 +132,8 @@ def save(path: Path, data: dict[str, Any], *, force: bool = False) -> None:
 
 def load(path: Path) -> Reference:
     """Read a reference; :class:`ConfigError` names the file and what is wrong with it."""
-    try:
-        data = json.loads(text_of(path.read_bytes()))
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from None
-    if not isinstance(data, dict) or data.get("kind") != KIND or data.get("schema") != SCHEMA:
+    data = parse_json(read_bounded(path, MAX_BYTES), str(path), max_items=MAX_ITEMS)
+    if data.get("kind") != KIND or data.get("schema") != SCHEMA:
         tip = "write one with: dflash-convert validate … --save-reference R.json"
         raise ConfigError(f"{path} is not a validation reference", tip=tip)
     try:

@@ -44,6 +44,7 @@ def test_right_maps_pass_both_ways() -> None:
         (changed(OFFSETS, 127, 385), True, "range"),
         (changed(KEPT, 3, 8), False, "twice"),
         (changed(OFFSETS, 3, 5), True, "twice"),
+        (np.array([0, 3, 3, 7, 9, 12]), False, "twice"),  # ascends with the row's number added, as offsets do
         (changed(KEPT, 0, np.iinfo(np.int64).min), False, "range"),
         (changed(KEPT, 0, np.iinfo(np.int64).max), True, "range"),
     ],

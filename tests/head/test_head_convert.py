@@ -107,6 +107,8 @@ def test_a_head_is_proved_like_any_other_file(run: Run, ranking: Path, tmp_path:
     [
         (("--cover", "0.9"), 2, "--cover has no effect without --keep N or --full"),
         (("--target-gguf", TARGET), 2, "--target-gguf has no effect"),
+        (("--full", "--cover", "nan"), 2, "--cover nan: a number is wanted"),
+        (("--full", "--rope-theta", "inf"), 2, "--rope-theta inf: a number is wanted"),
         (("--keep", "9"), 2, "--keep needs a ranking"),
         (("--keep", "9", "--full"), 2, "--keep and --full exclude each other"),
         (("--full", "--plain"), 2, "--plain writes exactly the reference converter's file"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,7 +17,10 @@ from dflash_convert.engine.trace import Trace
 from dflash_convert.errors import ConfigError, UsageError, ValidationError
 from dflash_convert.head import ranking
 from dflash_convert.head.base import Base
+from dflash_convert.head.options import HeadOptions
+from dflash_convert.head.ranking import Ranking
 from dflash_convert.head.vocabulary import Vocabulary, always_kept, read_vocabulary
+from dflash_convert.jsonfile import read_bounded
 from dflash_convert.shrink import choose, tokenizer
 
 
@@ -82,6 +87,10 @@ def test_rows_that_nobody_ranked_need_a_held_out_part(drafter: Gguf, tmp_path: P
     with pytest.raises(UsageError, match="7 of --keep 10 rows would be the first not ranked") as caught:
         choose(Base.of(drafter), ranked, 10, None, only_ranked=True)
     assert "--keep 3" in str(caught.value.tip)
+    nothing = Ranking("the answers in run.json", "", np.zeros(512, np.int64), np.zeros(512, np.int64), {})
+    with pytest.raises(UsageError, match=r"too few tokens in the answers in run\.json: 10 of") as caught:
+        choose(Base.of(drafter), nothing, 10, None, only_ranked=True)
+    assert "--keep" not in str(caught.value.tip)
 
 
 def test_tokens_of_the_template_bytes_and_scripts_are_kept() -> None:
@@ -116,9 +125,14 @@ def test_a_ranking_file(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(ConfigError, match=message):
             ranking.from_file(path, 16)
-    path.write_text("")
-    with pytest.raises(UsageError, match="holds no token"):
-        ranking.from_file(path, 16)
+    for text, message in (("3 0\n3 1\n", "token 3 occurs twice"), ("3 7\n4\n", "no count"), ("3\n4 7\n", "a count")):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=f"line 2: {message}"):
+            ranking.from_file(path, 16)
+    for text, message in (("", "holds no token"), ("3 0\n4 0\n", "every count is 0")):
+        path.write_text(text)
+        with pytest.raises(UsageError, match=message):
+            ranking.from_file(path, 16)
 
 
 def test_a_run_that_compare_kept(tmp_path: Path) -> None:
@@ -147,5 +161,49 @@ def test_a_run_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps({"kind": "something"}))
     with pytest.raises(ConfigError, match="not a validation result"):
         ranking.from_run(path, 512)
-    with pytest.raises(ConfigError, match="beyond the drafter's vocabulary"):
-        made([("a", [600])])
+    for token in (600, 10**25):
+        with pytest.raises(ConfigError, match=f"token {token} is beyond the drafter's vocabulary"):
+            made([("a", [3, token])])
+    with pytest.raises(ConfigError, match="token -7 is negative"):
+        made([("a", [600, -7])])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 200_000, "nested too deeply"),
+        ('{"traces": [{"tokens": [1], "drafted": 1' + "0" * 400 + "}]}", "is damaged"),
+        ("{", "not valid JSON"),
+        ("[]", "a JSON object was expected"),
+    ],
+)
+def test_a_hostile_run(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        ranking.from_run(path, 512)
+
+
+def test_only_regular_files_are_read_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe, long = tmp_path / "pipe", tmp_path / "long.txt"
+    os.mkfifo(pipe)
+    readers = (ranking.from_run, ranking.from_file, lambda path, size: ranking.from_text([path], lambda text: [], size))
+    for path in (Path("/dev/zero"), pipe):
+        for read in readers:
+            with pytest.raises(ConfigError, match="not a regular file"):
+                read(path, 512)
+    long.write_bytes(b"0" * 11)
+    assert read_bounded(long, 11) == b"0" * 11
+    with pytest.raises(ConfigError, match="larger than"):
+        read_bounded(long, 10)
+    stated, real = os.stat_result((stat.S_IFREG, 0, 0, 1, 0, 0, 0, 0, 0, 0)), os.fstat  # a size of 0, as in /proc
+    monkeypatch.setattr(os, "fstat", lambda fd: stated if real(fd).st_size == 11 else real(fd))
+    assert read_bounded(long, 11) == b"0" * 11
+    with pytest.raises(ConfigError, match="larger than"):
+        read_bounded(long, 10)
+
+
+@pytest.mark.parametrize("cover", [float("nan"), -0.1, 1.1])
+def test_a_share_is_a_number_from_0_to_1(cover: float) -> None:
+    with pytest.raises(UsageError, match="not a share"):
+        HeadOptions(cover=cover)
