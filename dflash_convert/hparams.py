@@ -129,7 +129,7 @@ def text_config(raw: Mapping[str, Any], depth: int = 4) -> Mapping[str, Any]:
     """The part of a config.json that describes the language model of a multimodal or wrapped model, else nothing."""
     for name in TEXT_CONFIGS:
         inner = raw.get(name)
-        if isinstance(inner, dict):
+        if isinstance(inner, dict) and inner:
             return (text_config(inner, depth - 1) if depth else {}) or inner
     return {}
 

@@ -10,17 +10,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 ENVIRONMENT = "DFLASH_TOKENIZER_CACHE"
 MAX_BYTES = 256 << 20
 PARTIAL, PATIENCE = ".partial", 3600.0  # seconds after which nobody writes it any more
+# the names of our own files: whatever else is in the directory is never touched
+ENTRY, UNFINISHED = re.compile(r"[0-9a-f]{64}-[0-9a-f]{64}"), re.compile(r"[0-9a-f]{16}")
 
 
 def directory() -> Path | None:
@@ -53,13 +57,17 @@ def code_of(packages: Iterable[Path], *versions: str) -> str:
 
 
 def entries(place: Path, suffix: str, key: str = "") -> Iterator[Path]:
-    return place.glob(f"{key}*{suffix}")
+    return (path for path in place.glob(f"{key}*{suffix}") if ENTRY.fullmatch(path.name.removesuffix(suffix)))
 
 
 def read(path: Path) -> bytes:
     """An entry's bytes; OSError or ValueError when it is no entry of the user's own."""
     status = path.stat()
-    if status.st_size > MAX_BYTES or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
+    if (
+        not S_ISREG(status.st_mode)
+        or status.st_size > MAX_BYTES
+        or (hasattr(os, "getuid") and status.st_uid != os.getuid())
+    ):
         raise ValueError("not an entry")
     data = path.read_bytes()  # not mapped: the file may change while it is in use
     if sha256(data).hexdigest() != path.stem.rpartition("-")[2]:
@@ -87,7 +95,7 @@ def _prune(place: Path, outdated: Sequence[Path], suffix: str, keep: int) -> Non
     """Remove what another answer made void, what has not been used for longest, and what killed runs left."""
     with suppress(OSError):
         for partial in place.glob("*" + PARTIAL):
-            if time.time() - partial.stat().st_mtime > PATIENCE:
+            if UNFINISHED.fullmatch(partial.stem) and time.time() - partial.stat().st_mtime > PATIENCE:
                 partial.unlink(missing_ok=True)
         by_age = sorted(entries(place, suffix), key=lambda entry: entry.stat().st_mtime, reverse=True)
         for entry in {*outdated, *by_age[keep:]}:

@@ -36,7 +36,8 @@ go to stderr; progress is a bar on a terminal and in a pipe a line every ten sec
 width, or to `COLUMNS`; commands to paste are never broken. `NO_COLOR` turns colours off. After each command the next
 one is printed; capitals such as `TARGET.gguf` stand for what you have.
 Vocabularies of 32,768 tokens and more are kept in `~/.cache/dflash-convert` (`XDG_CACHE_HOME`) once read, up to 16 of
-them; `DFLASH_TOKENIZER_CACHE` names another directory, or is `off`. `verify` never uses them.
+them; `DFLASH_TOKENIZER_CACHE` names another directory, or is `off`. `verify` reads the files anew;
+it keeps there which vocabularies llama.cpp has already been tried on.
 
 | exit code | meaning |
 |---|---|

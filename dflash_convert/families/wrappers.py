@@ -62,6 +62,11 @@ def _check_alone(checkpoint: Checkpoint, names: dict[str, str], removed: Counter
     """A module of a larger model is the drafter only when nothing else is in the checkpoint."""
     modules = {wrapper for wrapper in removed if ANYWHERE.sub("", wrapper)}
     others = [name for bare, name in names.items() if _bare(name)[1] not in modules and bare not in MAPS]
+    if len(modules) > 1:
+        raise CheckpointError(
+            f"{checkpoint.directory}: tensors stand under {' and '.join(sorted(modules))}, not of one drafter",
+            tip="export the drafter alone, with the exporter of the trainer that made it",
+        )
     if modules and others:
         count = sum(removed[wrapper] for wrapper in modules)
         raise CheckpointError(

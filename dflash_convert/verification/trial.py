@@ -105,7 +105,7 @@ def _key(gguf: Path, target: Path, texts: Sequence[str], engine: EngineInfo) -> 
     if max(array_length(kv.value) for kv in keys) < LARGE or usercache.directory() is None:
         return None
     package = Path(__file__).parent.parent
-    code = usercache.code_of(package / name for name in ("container", "engine", "verification"))
+    code = usercache.code_of(package / name for name in (".", "container", "engine", "verification", "vocab"))
     libraries = [version(name) for name in ("tokenizers", "sentencepiece")]
     written = sha256(layout(keys, []).header).hexdigest()
     asked = [written, file.name, sha256_of(file), engine.build, _binary(), libraries, list(texts), code]

@@ -50,9 +50,9 @@ def remembered(files: TokenizerFiles, options: Sequence[Any], load: Callable[[],
 
 @lru_cache(maxsize=1)
 def _code() -> str:
-    """The hash of what turns files into keys: this package, the container's form, the tokenizers library."""
+    """The hash of what turns files into keys: this package, what it imports, the tokenizers library."""
     package = Path(__file__).parent
-    return usercache.code_of((package, package.parent / "container"), version("tokenizers"))
+    return usercache.code_of((package.parent, package, package.parent / "container"), version("tokenizers"))
 
 
 def _recall(place: Path, key: str, target: Path) -> Vocabulary | None:

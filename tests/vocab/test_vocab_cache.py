@@ -165,9 +165,11 @@ def test_the_codes_hash_covers_what_makes_keys(monkeypatch: pytest.MonkeyPatch, 
     package = Path(cache.__file__).parent
     for name in ("vocab", "container"):
         shutil.copytree(package.parent / name, tmp_path / name)
+    for path in package.parent.glob("*.py"):
+        shutil.copy(path, tmp_path)
     monkeypatch.setattr(cache, "__file__", str(tmp_path / "vocab" / "cache.py"))
     seen = []
-    for name in ("", "vocab/load.py", "vocab/pre_hashes.json", "container/writer.py"):
+    for name in ("", "vocab/load.py", "vocab/pre_hashes.json", "container/writer.py", "hparams.py"):
         if name:
             with (tmp_path / name).open("a") as file:
                 file.write(" ")
@@ -297,10 +299,29 @@ def test_what_was_not_used_for_longest_goes(
 
 def test_what_a_killed_run_left_goes(target: Path, place: Path) -> None:
     place.mkdir()
-    old, new = (place / f"{name}{usercache.PARTIAL}" for name in ("old", "new"))
+    old, new = (place / f"{name}{usercache.PARTIAL}" for name in ("0" * 16, "1" * 16))
     for path in (old, new):
         path.write_bytes(b"GG")
     os.utime(old, (0, 0))
     read(target)
     assert not old.exists()
     assert new.exists(), "another run may be writing it"
+
+
+def test_a_directory_of_somebody_elses_files_keeps_them(target: Path, place: Path) -> None:
+    place.mkdir()
+    theirs = [*(place / f"model{i}.gguf" for i in range(20)), place / "big.partial", place / "notes.trial"]
+    for path in theirs:
+        path.write_bytes(b"GGUF")
+        os.utime(path, (0, 0))
+    read(target)
+    assert len(list(place.iterdir())) == len(theirs) + 1
+    assert all(path.read_bytes() == b"GGUF" for path in theirs)
+
+
+def test_what_is_no_regular_file_is_no_entry(target: Path, place: Path) -> None:
+    read(target)
+    (entry,) = place.iterdir()
+    entry.unlink()
+    os.mkfifo(entry)
+    read(target)  # does not wait for a writer
