@@ -143,6 +143,8 @@ def from_run(path: Path, size: int) -> Ranking:
         run = result.from_json(document, str(path))
         prompts = [(p.set, p.tokens) for p in run.prompts]
         curve = run.total.acceptance_by_position or ()
+    if not all(0 <= share <= 1 for share in curve):  # nan neither
+        raise ConfigError(f"{path} is damaged: acceptance by position is no share from 0 to 1")
     if not any(tokens for _, tokens in prompts):
         raise ConfigError(f"{path} holds no token ids", tip="store a run again with: dflash-convert validate --json")
     return from_parts(f"the answers in {path}", sha256(data).hexdigest(), prompts, size, curve)

@@ -184,6 +184,18 @@ def test_a_hostile_run(text: str, message: str, tmp_path: Path) -> None:
         ranking.from_run(path, 512)
 
 
+@pytest.mark.parametrize("accepted", [float("nan"), -1, 10**400, 3])
+def test_a_curve_is_of_shares(accepted: float, tmp_path: Path) -> None:
+    path, trace = tmp_path / "run.json", Trace(9, (1, 2), "", 14, 6, 8, 1.0, 2.0, 2, accepted_per_position=(2,) * 7)
+    document = asdict(Done((trace,), (), 0))
+    path.write_text(json.dumps(document, default=list))
+    ranking.from_run(path, 512)
+    document["traces"][0]["accepted_per_position"] = [accepted] * 7
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match="is damaged"):
+        ranking.from_run(path, 512)
+
+
 def test_only_regular_files_are_read_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe, long = tmp_path / "pipe", tmp_path / "long.txt"
     os.mkfifo(pipe)
