@@ -92,7 +92,7 @@ def parse_json(
         raise refuse(f"{name}: not valid JSON ({error})", tip=tip) from None
     if not isinstance(value, dict):
         raise refuse(f"{name}: a JSON object was expected, found {type(value).__name__}")
-    if _has_lone_surrogate(data, value):
+    if has_lone_surrogate(data, value):
         raise refuse(f"{name}: contains an unpaired surrogate")
     return value
 
@@ -103,7 +103,7 @@ def text_of(data: bytes) -> str:
     return data.decode("utf-8-sig")
 
 
-def _has_lone_surrogate(data: bytes, value: Any) -> bool:
+def has_lone_surrogate(data: bytes, value: Any) -> bool:
     """Whether the JSON ``data``, parsed to ``value``, escapes a lone surrogate, which no file can hold as UTF-8."""
     if SURROGATE.search(data) is None:
         return False

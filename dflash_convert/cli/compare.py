@@ -36,9 +36,14 @@ class CompareGiven(ContestGiven):
 
     @property
     def users(self) -> int:
-        from dflash_convert.contest.prepare import sizes
+        return max(self._parallel, default=1)
 
-        return max(sizes(self.parallel, "--parallel"), default=1)
+    @property
+    def _parallel(self) -> tuple[int, ...]:
+        from dflash_convert.contest.prepare import sizes
+        from dflash_convert.memory.plan import MAX_SLOTS
+
+        return sizes(self.parallel, "--parallel", MAX_SLOTS)
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -46,20 +51,15 @@ class CompareGiven(ContestGiven):
         from dflash_convert.contest.prepare import sizes
         from dflash_convert.contest.trees import MOST_NODES
 
-        found = sizes(self.tree, "--tree")
-        if max(found, default=0) > MOST_NODES:
-            raise UsageError(f"--tree {max(found)} is more than {MOST_NODES} nodes", tip="for example --tree 16,32,64")
-        return found
+        return sizes(self.tree, "--tree", MOST_NODES)
 
     def loads(self) -> Loads:
         from dflash_convert.contest.prepare import sizes
         from dflash_convert.contest.works import Loads
 
-        contexts = sizes(self.context, "--context")
-        too_long = [n for n in contexts if n > self.ctx_size]
-        if too_long:
-            raise UsageError(f"--context {too_long[0]} is more than --ctx-size {self.ctx_size}", tip="raise --ctx-size")
-        return Loads(sizes(self.parallel, "--parallel"), contexts, self.sampled, self.resumed, self.thinking)
+        raised = f"{self.ctx_size:,} is --ctx-size: raise it, or give less (1k is 1,024 tokens)"
+        contexts = sizes(self.context, "--context", self.ctx_size, raised)
+        return Loads(self._parallel, contexts, self.sampled, self.resumed, self.thinking)
 
 
 @click.command("compare")
@@ -146,6 +146,8 @@ def _siblings(given: CompareGiven) -> None:
     if unused := next((name for name in more if getattr(given, name)), None):
         raise UsageError(f"--targets does not go with --{unused}", tip="run compare for one target")
     targets = [given.target, *map(Path, others)]
+    if twice := [path for i, path in enumerate(targets) if path.resolve() in [p.resolve() for p in targets[:i]]]:
+        raise UsageError(f"--targets names {twice[0]} twice", tip="name every target once")
     options = replace(given.options(), candidates=(drafter,))
     with put_right(drafter, [str(given.target), *others]):
         made, found = siblings.compare_targets(options, targets, given.rounds, given.say)

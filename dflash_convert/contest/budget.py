@@ -77,8 +77,17 @@ def over(found: Mapping[str, Need], budget: int | None, slots: int) -> dict[str,
 
 def _reason(need: Need, budget: int, slots: int) -> str:
     most = (need.largest or 0) // slots
-    cure = f"it fits up to a context of {most}" if most else "it fits with no context"
-    return f"needs {need.mib:,.0f} MiB of the budget's {budget / MIB:,.0f}; {cure}"
+    limit = f"it fits up to a context of {most}" if most else "no context is short enough"
+    allowed = f"of the budget's {budget / MIB:,.0f}" if budget >= MIB else "and the budget is less than 1"
+    return f"needs {need.mib:,.0f} MiB {allowed}; {limit}"
+
+
+def cure(found: Mapping[str, Need]) -> str:
+    """What to change when nothing is left to run beside the target alone."""
+    alone, *others = sorted(found.values(), key=lambda need: need.planned)
+    least = others[0] if others else alone
+    enough = f"--budget {-(-least.planned // MIB)}MiB lets one run"
+    return f"lower --ctx-size or --parallel, or raise the budget: {enough}" if least.largest else enough
 
 
 def model_of(path: Path) -> Model:

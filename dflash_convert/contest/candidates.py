@@ -13,7 +13,7 @@ from dflash_convert.contest.tweaks import Tweak
 from dflash_convert.errors import UsageError
 from dflash_convert.validation.pair import drafting_method
 
-SETTINGS = ("n-max", "p-min")
+SETTINGS = {"n-max": "a whole number from 1 to 4096", "p-min": "a number from 0 to less than 1"}
 EXAMPLE = "for example drafter.gguf,n-max=7,p-min=0.5, ngram-mod, or drafter.gguf+ngram-mod"
 
 
@@ -61,7 +61,11 @@ NOTHING = Candidate("no drafter")
 def parse(text: str) -> Candidate:
     """``FILE[+METHOD…][,n-max=N][,p-min=P]`` or ``METHOD``; UsageError with an example for anything else."""
     whole, *given = text.split(",")
-    settings = dict(_setting(text, each) for each in given)
+    pairs = [_setting(text, each) for each in given]
+    settings = dict(pairs)
+    if len(settings) < len(pairs):
+        twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
+        raise UsageError(f"{text}: {twice} is given twice", tip=EXAMPLE)
     first, *mixed = whole.split("+")
     methods = [first, *mixed] if first in llama.NGRAMS else mixed
     for name in methods:
@@ -79,13 +83,15 @@ def parse(text: str) -> Candidate:
 
 def _setting(text: str, each: str) -> tuple[str, float]:
     name, _, value = each.partition("=")
+    if name not in SETTINGS:
+        raise UsageError(f"{text}: {each!r} is not a setting of a candidate", tip=EXAMPLE)
     try:
         number = float(value)
     except ValueError:
         number = -1.0
-    whole = name != "n-max" or (number >= 1 and number == int(number))
-    if name not in SETTINGS or not whole or not 0 <= number <= 4096 or (name == "p-min" and number >= 1):
-        raise UsageError(f"{text}: {each!r} is not a setting of a candidate", tip=EXAMPLE)
+    fits = 0 <= number < 1 if name == "p-min" else 1 <= number <= 4096 and number.is_integer()
+    if not fits:
+        raise UsageError(f"{text}: {name} is {SETTINGS[name]}, not {value!r}", tip=EXAMPLE)
     return name, number
 
 

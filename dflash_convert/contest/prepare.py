@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -116,7 +117,7 @@ def _within(candidates: Sequence[Candidate], options: Options) -> tuple[dict[str
     large = budget.over(needs, options.budget, request.slots)
     if NOTHING.name in large or (large and len(large) == len(candidates) - 1):
         name, reason = next(iter(large.items()))
-        raise UsageError(f"nothing is left to run: {name} {reason}", tip="lower --ctx-size or --parallel")
+        raise UsageError(f"nothing is left to run: {name} {reason}", tip=budget.cure(needs))
     return needs, large
 
 
@@ -172,14 +173,16 @@ def _identity(options: Options, launch: Launch, engine: str) -> str:
     return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def sizes(text: str | None, option: str) -> tuple[int, ...]:
-    """``1k,8k,32768`` as numbers of tokens or requests; UsageError for anything else."""
+def sizes(text: str | None, option: str, most: int, cure: str = "") -> tuple[int, ...]:
+    """``1k,8k,32768`` as numbers from 1 to ``most``; UsageError for anything else. ``cure``: what raises ``most``."""
     if text is None:
         return ()
     found = []
-    for word in text.lower().split(","):
-        number, factor = (word[:-1], 1024) if word.endswith("k") else (word, 1)
-        if not number.isascii() or not number.isdecimal() or len(number) > 7 or int(number) < 1:
-            raise UsageError(f"{option} {text}: {word!r} is no number", tip="for example 1k,8k,32k")
-        found.append(int(number) * factor)
+    for word in text.split(","):
+        match = re.fullmatch(r"([0-9]{1,9})(k?)", word.lower())
+        value = int(match[1]) * (1024 if match[2] else 1) if match else 0
+        if not 1 <= value <= most:
+            example = f"for example {option} 4,8,16; 1k is 1,024"
+            raise UsageError(f"{option}: {word!r} is not a whole number from 1 to {most:,}", tip=cure or example)
+        found.append(value)
     return tuple(dict.fromkeys(found))

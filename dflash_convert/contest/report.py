@@ -16,6 +16,7 @@ from dflash_convert.contest.search import Measured
 from dflash_convert.contest.tune import Tuned
 from dflash_convert.hashing import known_sha256
 from dflash_convert.measure.speed import NO_GAIN
+from dflash_convert.text import percent
 from dflash_convert.validation.net import Net
 
 SCHEMA = 1
@@ -163,7 +164,7 @@ def ruling_json(ruling: Ruling) -> dict[str, Any]:
 def survival(each: Survival) -> str:
     """One sentence: what an image does to drafting."""
     shares = {"before": each.before, "with": each.image, "after": each.after}
-    told = ", ".join(f"{'nothing drafted' if s is None else f'{s:.0%}'} {name}" for name, s in shares.items())
+    told = ", ".join(f"{'nothing drafted' if s is None else percent(s, 0)} {name}" for name, s in shares.items())
     behind = "survives" if each.survives else "does not survive"
     text = "" if each.follows == each.survives else ", but text after it suffers"
     if each.follows and not each.survives:
@@ -245,7 +246,7 @@ def _surprises(found: Tuned) -> list[str]:
         for each in found.measured
         if (known := found.predicted(each.candidate)) is not None and abs(each.speedup / known.speedup - 1) > NOISE
     ]
-    return [f"The prediction was off by more than {NOISE:.0%} at {', '.join(off)}."] if off else []
+    return [f"The prediction was off by more than {percent(NOISE, 0)} at {', '.join(off)}."] if off else []
 
 
 def verdict(found: Tuned) -> str:
@@ -263,7 +264,7 @@ def verdict(found: Tuned) -> str:
     slow = [m for m in _plain(found) if m.candidate.n_max == best.cap and m.candidate.name == best.name]
     top = max(m.speedup for m in _plain(found))
     loss = (
-        f"the whole block of {best.cap} is {1 - slow[0].speedup / top:.0%} slower"
+        f"the whole block of {best.cap} is {percent(1 - slow[0].speedup / top, 0)} slower"
         if slow and best.n_max < best.cap
         else ""
     )

@@ -13,7 +13,7 @@ from dflash_convert.contest.report import head_json, ruling_json
 from dflash_convert.contest.trial import Say, run
 from dflash_convert.contest.works import Loads, make
 from dflash_convert.errors import PairingError
-from dflash_convert.text import columns, shorten
+from dflash_convert.text import columns, percent, shorten
 from dflash_convert.validation.pair import read_target
 
 KEEPS, LOSES = 0.9, 0.3  # shares of the first target's acceptance
@@ -83,8 +83,8 @@ def table(found: Sequence[Sibling]) -> str:
         rows.append(
             (
                 shorten(sibling.target.stem, NAME),
-                "" if sibling.acceptance is None else f"{100 * sibling.acceptance:.1f} %",
-                "" if share is None else f"{100 * share:.0f} %",
+                "" if sibling.acceptance is None else percent(sibling.acceptance),
+                "" if share is None else percent(share, 0),
                 "" if each.length is None else f"{each.length:.2f}",
                 f"{speed.measured:.2f}" if speed and claimed else "",
                 f"{speed.spread[0]:.2f}-{speed.spread[1]:.2f}" if speed and claimed else "",
@@ -107,7 +107,7 @@ def _sentence(found: Sequence[Sibling], first: Sibling, each: Sibling) -> str:
     if share is None:
         return f"{each.target.name}: nothing was accepted on {first.target.name}, so there is nothing to keep"
     verdict = "keeps" if share >= KEEPS else "loses most of" if share < LOSES else "loses a part of"
-    more = f" ({100 * share:.0f} % of it)"
+    more = f" ({percent(share, 0)} of it)"
     cure = "" if share >= KEEPS else "; a drafter of its own would draft better"
     return f"{each.target.name}: {verdict} {first.target.name}'s acceptance{more}{cure}"
 

@@ -20,6 +20,7 @@ from dflash_convert.measure.speed import (
     Pass,
     Sample,
 )
+from dflash_convert.text import percent
 
 if TYPE_CHECKING:
     from dflash_convert.validation.result import Sweep
@@ -246,7 +247,7 @@ def warnings(made: SpeedReport | None) -> list[str]:
             f"worst, {worst.prompt} {side} the drafter in round {worst.round}, took {worst.factor:.1f} times as long"
         )
     if made.drift is not None:
-        change = f"{abs(made.drift):.0%}"
+        change = percent(abs(made.drift), 0)
         slower = "slower than the last: it was warming up" if made.drift > 0 else "faster than the last"
         found.append(f"this machine changed its pace: the first runs were {change} {slower}")
     return found

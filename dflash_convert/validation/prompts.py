@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_convert.errors import ConfigError, UsageError
-from dflash_convert.jsonfile import text_of
+from dflash_convert.jsonfile import has_lone_surrogate, text_of
 from dflash_convert.text import shorten
 
 SETS = ("code", "javascript", "prose", "reasoning")
@@ -76,8 +76,13 @@ def parse(text: str, source: str, set_name: str, n_predict: int | None = None) -
 def _item(line: str, where: str, set_name: str, number: int, n_predict: int | None) -> Item:
     try:
         data = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where} is not JSON: {error}", tip=EXAMPLE) from None
+    if has_lone_surrogate(line.encode(), data):
+        raise ConfigError(
+            f"{where}: contains an unpaired surrogate, which is no character",
+            tip="write the character itself, or both halves of the pair",
+        )
     given = [form for form in FORMS if isinstance(data, dict) and form in data]
     if len(given) != 1:
         raise ConfigError(f"{where} needs exactly one of {', '.join(FORMS)}", tip=EXAMPLE)

@@ -39,7 +39,15 @@ def test_what_is_over_the_budget_is_listed_and_not_run(played: Played) -> None:
     assert "dflash-tiny-js-Q8_0, n-max" not in ran.err
 
 
-@pytest.mark.parametrize(("size", "words"), [("1MiB", "nothing is left to run: no drafter needs"), ("9", "--budget 9")])
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        ("1MiB", "nothing is left to run: no drafter needs"),
+        ("1KiB", "MiB and the budget is less than 1; no context is short enough"),
+        ("1KiB", "MiB lets one run"),
+        ("9", "--budget 9"),
+    ],
+)
 def test_budgets_that_nothing_meets(played: Played, size: str, words: str) -> None:
     ran = played("compare", "ngram-simple", "--json", "--budget", size)
     assert ran.code == 2

@@ -87,9 +87,9 @@ def test_whether_drafting_survives_an_image(played: Played, mode: str, survives:
 @pytest.mark.parametrize(
     ("shares", "words"),
     [
-        ((0.5, 0.3, 0.5), "50% before, 30% with, 50% after an image: drafting survives one."),
+        ((0.5, 0.3, 0.5), "50 % before, 30 % with, 50 % after an image: drafting survives one."),
         ((0.5, 0.3, 0.1), "drafting survives one, but text after it suffers."),
-        ((0.5, None, 0.5), "nothing drafted with, 50% after an image: drafting does not survive one, and text after"),
+        ((0.5, None, 0.5), "nothing drafted with, 50 % after an image: drafting does not survive one, and text after"),
         ((0.5, 0.2, 0.0), "does not survive one, nor does it come back in text after it."),
         ((None, None, None), "drafting does not survive one, nor"),
     ],

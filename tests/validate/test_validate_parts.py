@@ -146,6 +146,9 @@ class TestPrompts:
         [
             ("", "holds no prompt"),
             ("nonsense", "line 1 is not JSON"),
+            ("[" * 100_000, "line 1 is not JSON"),
+            ('{"prompt": "\\ud800"}', "line 1: contains an unpaired surrogate"),
+            ('{"turns": ["\\ud83d\\ude00", "\\ude00"]}', "line 1: contains an unpaired surrogate"),
             ("[]", "exactly one of"),
             ('{"prompt": "a", "turns": ["b"]}', "exactly one of"),
             ('{"prompt": 3}', "prompt must be text"),
