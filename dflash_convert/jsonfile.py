@@ -89,12 +89,37 @@ def parse_json(
         raise refuse(f"{name}: nested too deeply") from None
     except ValueError as error:
         tip = "a Git LFS pointer, not the file: run git lfs pull" if data.startswith(LFS) else None
-        raise refuse(f"{name}: not valid JSON ({error})", tip=tip) from None
+        raise refuse(f"{name}: not valid JSON ({defect(error)})", tip=tip) from None
     if not isinstance(value, dict):
         raise refuse(f"{name}: a JSON object was expected, found {type(value).__name__}")
     if has_lone_surrogate(data, value):
         raise refuse(f"{name}: contains an unpaired surrogate")
     return value
+
+
+def parse_result(data: bytes, path: Path, how: str) -> Any:
+    """What ``data``, a result that a command wrote to ``path``, holds; ConfigError for an HTML report in its place and
+    for what is no JSON. ``how`` says how such a file is written."""
+    refuse_html(data, path, how)
+    try:
+        return json.loads(text_of(data))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not JSON: {defect(error)}", tip=how) from None
+
+
+def refuse_html(data: bytes, path: Path, how: str) -> None:
+    """ConfigError for a report's page where its figures belong."""
+    if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
+        raise ConfigError(f"{path} is an HTML report, not JSON", tip=how)
+
+
+def defect(error: ValueError | RecursionError) -> str:
+    """Why a document cannot be parsed, for people."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"line {error.lineno}, column {error.colno}"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
+    return "it is nested too deeply" if isinstance(error, RecursionError) else "a number has too many digits"
 
 
 def text_of(data: bytes) -> str:

@@ -51,7 +51,11 @@ RULES: dict[str, tuple[Idle, ...]] = {
     "verify": (Idle(lambda given: not given.target, ("pre", "tokenizer_model"), "without --target-model-dir"),),
     "validate": (
         Idle(lambda given: not given.reference, ("tolerance",), "without --reference"),
-        Idle(lambda given: not (given.html or given.save_reference), ("force",), "without --html or --save-reference"),
+        Idle(
+            lambda given: not (given.html or given.save or given.save_reference),
+            ("force",),
+            "without --html, --save or --save-reference",
+        ),
         Idle(lambda given: given.quick, ("temperature", "seed", "no_sampled", "long_context"), "with --quick"),
         Idle(lambda given: given.no_sampled, ("temperature", "seed"), "with --no-sampled"),
     ),

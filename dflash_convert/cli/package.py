@@ -44,7 +44,9 @@ class PackageGiven(Given):
 @click.argument("ggufs", nargs=-1, metavar="GGUF...", type=FILE)
 @click.option("-o", "--out", type=FILE, metavar="DIR", help="Directory of the package; created.")
 @click.option("--check", "check", type=FILE, metavar="DIR", help="Hash and read a packaged directory again.")
-@click.option("--validation", multiple=True, type=FILE, metavar="FILE", help="A validate --json report; repeat.")
+@click.option(
+    "--validation", multiple=True, type=FILE, metavar="FILE", help="A result that validate --save kept; repeat."
+)
 @click.option("--verification", multiple=True, type=FILE, metavar="FILE", help="A verify --json report; repeat.")
 @click.option("--contest", multiple=True, type=FILE, metavar="FILE", help="A compare or tune --json result; repeat.")
 @click.option("--target-gguf", metavar="FILE|REPO", help="The target's GGUF, for the commands and preset.ini.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import click
 from dflash_convert.cli import complete, nextsteps
 from dflash_convert.cli.common import Given, json_option, say, takes, verbosity_options
 from dflash_convert.cli.swapped import put_right
-from dflash_convert.cli.terminal import echo, emit, leaving, width
+from dflash_convert.cli.terminal import as_text, echo, emit, leaving, running, width
 from dflash_convert.container.reader import open_gguf, require_file, require_target
 from dflash_convert.errors import UsageError
 from dflash_convert.output import write_text
@@ -58,6 +59,7 @@ class ValidateGiven(Given):
     min_tokens_per_second: float | None
     near_tie: float | None
     thresholds: Path | None
+    save: Path | None
     save_reference: Path | None
     reference: Path | None
     tolerance: float | None
@@ -111,6 +113,7 @@ class ValidateGiven(Given):
 @click.option("--min-tokens-per-second", type=click.FloatRange(0), metavar="X", help="Required speed.")
 @click.option("--near-tie", type=click.FloatRange(0), metavar="NATS", help="Gap of a harmless difference. [0.1]")
 @click.option("--thresholds", type=FILE, metavar="FILE", help="Thresholds as JSON or TOML; options win.")
+@click.option("--save", type=FILE, metavar="RUN.json", help="Keep the result, as package --validation takes it.")
 @click.option("--save-reference", type=FILE, metavar="R.json", help="Store this run to compare others with.")
 @click.option("--reference", type=FILE, metavar="R.json", help="Replay a stored run; fail when this one is worse.")
 @click.option("--tolerance", type=click.FloatRange(0, 1), metavar="X", help="Allowed loss of acceptance. [0.02]")
@@ -123,12 +126,12 @@ class ValidateGiven(Given):
 @click.option("--timeout", type=click.FloatRange(1), default=1800.0, show_default=True, help="Seconds a request.")
 @click.option("--force-pair", is_flag=True, help="Run a pair that check refuses.")
 @click.option("--html", type=FILE, metavar="OUT", help="Write a report as one HTML file.")
-@click.option("--force", is_flag=True, help="Overwrite --html and --save-reference files.")
+@click.option("--force", is_flag=True, help="Overwrite --html, --save and --save-reference files.")
 @json_option
 @verbosity_options
 @takes(ValidateGiven)
 def command(given: ValidateGiven) -> None:
-    given.check_outputs(html=given.html, save_reference=given.save_reference)
+    given.check_outputs(html=given.html, save=given.save, save_reference=given.save_reference)
     require_file(given.drafter, *([given.beside] if given.beside else []))
     require_target(given.target)
     from dflash_convert.validation import expected, run
@@ -198,8 +201,25 @@ def _next(result: ValidationResult, given: ValidateGiven) -> list[tuple[str, lis
     """Of a pair that may be used."""
     n_max = result.sweep.recommended if result.sweep else result.settings.n_max
     run = nextsteps.run_command(open_gguf(given.drafter), given.drafter, given.target, n_max)
-    package = nextsteps.command("package", given.drafter, "--target-gguf", given.target, "--out", "PACKAGE")
-    return [("run it", [run]), ("make a release of it", [package])]
+    saved = given.save or Path("RUN.json")
+    words = "--target-gguf", given.target, "--validation", saved, "--out", "PACKAGE"
+    release = [nextsteps.command("package", given.drafter, *words)]
+    if given.save is None:
+        release.insert(0, nextsteps.command(*saving(running().argv, saved)))
+    return [("run it", [run]), ("make a release of it, with a kept result (--save)", release)]
+
+
+def saving(argv: Sequence[str], place: Path) -> list[str]:
+    """The same line, keeping its result; other outputs are there already."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    words: list[str] = []
+    rest = iter(argv[:end])
+    for word in rest:
+        if word in ("--html", "--save-reference"):
+            next(rest, None)
+        elif word not in ("--json", "--force") and not word.startswith(("--html=", "--save-reference=")):
+            words.append(word)
+    return [*words, "--save", str(place), *argv[end:]]
 
 
 def _recorded(options: Options) -> str:
@@ -220,6 +240,9 @@ def _show(result: ValidationResult, given: ValidateGiven) -> None:
         emit(result.json())
     else:
         echo(table.render(result, width()))
+    if given.save:
+        write_text(given.save, as_text(result.json()) + "\n", force=given.force)
+        given.say(f"result kept: {given.save}")
     if given.save_reference and result.exit_code:
         say("reference not saved: a run that failed is nothing to compare with")
     elif given.save_reference:

@@ -38,5 +38,5 @@ class HeadOptions:
         if self.keep is not None and len(sources) != 1:
             raise UsageError(
                 "--keep needs a ranking: one of --from-run R.json, --text FILE and --ranking FILE",
-                tip="the target's own answers rank best: dflash-convert validate … --json > R.json",
+                tip="the target's own answers rank best: dflash-convert validate … --save R.json",
             )

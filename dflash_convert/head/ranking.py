@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dflash_convert.engine.trace import Trace
 from dflash_convert.errors import ConfigError, UsageError
-from dflash_convert.jsonfile import parse_json, read_bounded, text_of
+from dflash_convert.jsonfile import parse_json, read_bounded, refuse_html, text_of
 from dflash_convert.text import shorten
 from dflash_convert.validation import reference, result
 
@@ -25,6 +25,7 @@ HELD_OUT = 4  # every fourth part judges and does not rank
 CHUNK = 2000  # characters of a text that are one part
 MAX_TEXT = 1 << 30
 COUNTS = "give counts as they were seen, or ids alone, best first"
+HOW = "store a run with: dflash-convert validate DRAFTER.gguf TARGET.gguf --save RUN.json"
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,7 @@ def from_run(path: Path, size: int) -> Ranking:
     """A validation's JSON, a stored reference or a run that ``compare`` has kept: the target's own answers, the best
     ranking there is."""
     data = read_bounded(path, reference.MAX_BYTES)
+    refuse_html(data, path, HOW)
     document = parse_json(data, str(path), max_items=reference.MAX_ITEMS)
     curve: tuple[float, ...] = ()
     if document.get("kind") == reference.KIND:
@@ -146,7 +148,7 @@ def from_run(path: Path, size: int) -> Ranking:
     if not all(0 <= share <= 1 for share in curve):  # nan neither
         raise ConfigError(f"{path} is damaged: acceptance by position is no share from 0 to 1")
     if not any(tokens for _, tokens in prompts):
-        raise ConfigError(f"{path} holds no token ids", tip="store a run again with: dflash-convert validate --json")
+        raise ConfigError(f"{path} holds no token ids", tip=HOW)
     return from_parts(f"the answers in {path}", sha256(data).hexdigest(), prompts, size, curve)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from dflash_convert.engine.settings import FIELDS
 from dflash_convert.errors import ConfigError, UsageError
-from dflash_convert.jsonfile import MAX_JSON, parse_json
+from dflash_convert.jsonfile import MAX_JSON, parse_json, refuse_html
 from dflash_convert.llama import NGRAMS
 from dflash_convert.measure.speed import FASTER, Gain
 from dflash_convert.text import short
@@ -96,7 +96,9 @@ class BestSettings:
 
 def read_contest(path: Path) -> Contest:
     """ConfigError for anything that is no document of this schema."""
-    data = parse_json(_bytes(path), path.name, keep=_pairs)
+    read = _bytes(path)
+    refuse_html(read, path, HOW)
+    data = parse_json(read, path.name, keep=_pairs)
     if data.get("kind") not in KINDS or data.get("schema") != SCHEMA:
         raise ConfigError(f"{path} is not a result of compare or tune", tip=HOW)
     if data["kind"] == "tuning":

@@ -4,34 +4,34 @@ with its hardware where one was measured. Other times and facts of the host stay
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from dflash_convert.errors import ConfigError, UsageError
-from dflash_convert.jsonfile import text_of
+from dflash_convert.jsonfile import parse_result
 from dflash_convert.release.facts import DrafterFacts
 from dflash_convert.validation.result import ValidationResult, from_json
 
 MAX_REPORT = 256 << 20  # bytes; prompts and both texts of every run are in it
+HOW = "write it with: dflash-convert validate DRAFTER.gguf TARGET.gguf --save RUN.json"
 MEMORY = re.compile(r" ?\(\d+ MiB, \d+ MiB free\)$")
 SPEEDS = ("speedup", "low", "high")
 FLOORS = ("min_acceptance", "min_mean_length")
 
 
 def read_report(path: Path) -> ValidationResult:
-    """A ``validate --json`` document; ConfigError when it is something else."""
+    """What ``validate --save`` kept or ``validate --json`` printed; ConfigError when it is something else."""
     try:
         if path.stat().st_size > MAX_REPORT:
             raise ConfigError(f"{path} is larger than {MAX_REPORT >> 20} MiB")
-        document = json.loads(text_of(path.read_bytes()))
+        data = path.read_bytes()
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file", tip="write it with: dflash-convert validate --json") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
-    return from_json(document, str(path))
+        raise ConfigError(f"{path}: no such file", tip=HOW) from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", tip=HOW) from None
+    return from_json(parse_result(data, path, HOW), str(path))
 
 
 def match_reports(

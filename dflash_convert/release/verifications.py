@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from dflash_convert.errors import ConfigError, UsageError, VerificationError
-from dflash_convert.jsonfile import text_of
+from dflash_convert.jsonfile import parse_result
 from dflash_convert.release.facts import DrafterFacts
 
+HOW = "write it with: dflash-convert verify FILE.gguf DRAFTER --json > FILE.json"
 MAX_REPORT = 64 << 20  # bytes; some hundred per tensor
 
 
@@ -40,15 +40,17 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_REPORT:
             raise ConfigError(f"{path} is larger than {MAX_REPORT >> 20} MiB")
-        document = json.loads(text_of(path.read_bytes()))
+        document = parse_result(path.read_bytes(), path, HOW)
         tensors = document["tensors"]
         good = isinstance(document["passed"], bool) and isinstance(document["path"], str)
         if not good or not all(isinstance(t["type"], str) and "snr_db" in t and "cosine" in t for t in tensors):
-            raise ValueError("its fields are not those of verify")
+            raise ValueError
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file", tip="write it with: dflash-convert verify --json") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{path} is not a verification report: {error}") from None
+        raise ConfigError(f"{path}: no such file", tip=HOW) from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", tip=HOW) from None
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f"{path} is not a verification report: its fields are not those of verify", tip=HOW) from None
     return dict(document)
 
 

@@ -181,7 +181,9 @@ def next_steps(result: ValidationResult) -> list[str]:
     elif result.speed and result.speed.advice:
         steps.append(f"{_faster(result)}: {text(result.speed.advice)}")
     if result.exit_code == 0 and result.verdict == HEALTHY:
-        steps.append(f"{_call('package', drafter, '-o', 'DIR', '--validation', 'RUN.json')} prepares a release")
+        kept = _call("validate", drafter, target, "--save", "RUN.json")
+        release = _call("package", drafter, "--target-gguf", target, "--validation", "RUN.json", "--out", "PACKAGE")
+        steps.append(f"{release} prepares a release, with the result that {kept} keeps")
     missed = f"{_call('tune', target, drafter)} looks for settings that reach what was required (see Thresholds)"
     return steps or [missed]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from dflash_convert.engine.trace import EngineInfo
 from dflash_convert.errors import ConfigError
-from dflash_convert.jsonfile import parse_json, read_bounded
+from dflash_convert.jsonfile import parse_json, read_bounded, refuse_html
 from dflash_convert.output import write_text
 from dflash_convert.validation.options import Options
 from dflash_convert.validation.pair import Pair
@@ -29,6 +29,7 @@ KIND = "validation-reference"
 SCHEMA = 1
 MAX_BYTES = 1 << 29
 MAX_ITEMS = 1 << 25  # nearly all of them tokens
+HOW = "write one with: dflash-convert validate … --save-reference R.json"
 
 
 @dataclass(frozen=True)
@@ -132,10 +133,11 @@ def save(path: Path, data: dict[str, Any], *, force: bool = False) -> None:
 
 def load(path: Path) -> Reference:
     """Read a reference; :class:`ConfigError` names the file and what is wrong with it."""
-    data = parse_json(read_bounded(path, MAX_BYTES), str(path), max_items=MAX_ITEMS)
+    read = read_bounded(path, MAX_BYTES)
+    refuse_html(read, path, HOW)
+    data = parse_json(read, str(path), max_items=MAX_ITEMS)
     if data.get("kind") != KIND or data.get("schema") != SCHEMA:
-        tip = "write one with: dflash-convert validate … --save-reference R.json"
-        raise ConfigError(f"{path} is not a validation reference", tip=tip)
+        raise ConfigError(f"{path} is not a validation reference", tip=HOW)
     try:
         loaded = build(Reference, {**data, "path": str(path)})
     except (TypeError, ValueError, KeyError) as error:

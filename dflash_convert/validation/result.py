@@ -295,7 +295,9 @@ class ValidationResult:
 def from_json(document: Mapping[str, Any], source: str = "the document") -> ValidationResult:
     """Read what :meth:`ValidationResult.json` wrote; :class:`ConfigError` when it is something else."""
     if not isinstance(document, Mapping) or document.get("kind") != KIND:
-        raise ConfigError(f"{source} is not a validation result", tip="write one with: dflash-convert validate --json")
+        raise ConfigError(
+            f"{source} is not a validation result", tip="write one with: dflash-convert validate … --save RUN.json"
+        )
     if document.get("schema") != SCHEMA:
         raise ConfigError(f"{source}: schema {document.get('schema')!r} is not {SCHEMA}", tip="validate again")
     try:

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ from release_tools import tree
 
 from dflash_convert.engine.trace import EngineInfo
 from dflash_convert.errors import ConfigError, UsageError, ValidationError, VerificationError
+from dflash_convert.head.ranking import from_run
 from dflash_convert.release.manifest import verify_manifest
 from dflash_convert.release.package import PackageOptions, build_package
 from dflash_convert.release.publish import plan_upload
+from dflash_convert.validation import reference
 from dflash_convert.validation.gain import SpeedReport
 from dflash_convert.validation.result import (
     NO_FIGURES,
@@ -266,3 +268,40 @@ def test_verifications_that_do_not_fit(ggufs: list[Path], tmp_path: Path) -> Non
     with pytest.raises(UsageError, match="as another report is"):
         build_package(ggufs, tmp_path / "out", PackageOptions(verification=(good, good)))
     assert not (tmp_path / "out").exists()
+
+
+WRONG = [
+    (b"<!DOCTYPE html>\n<html></html>", "is an HTML report, not JSON"),
+    (b"\xef\xbb\xbf <html>", "is an HTML report, not JSON"),
+    (b'{"a": }', "is not JSON: line 1, column 7"),
+    (b"\xff\xfe", "is not JSON: it is not UTF-8 text"),
+    (b"[" * 100_000, "is not JSON: it is nested too deeply"),
+    (b"1" * 5000, "is not JSON: a number has too many digits"),
+]
+
+
+@pytest.mark.parametrize(("data", "told"), WRONG)
+@pytest.mark.parametrize("option", ["validation", "verification", "contest", "reference", "run"])
+def test_what_is_no_result_is_told_with_the_command_that_writes_one(
+    option: str, data: bytes, told: str, ggufs: list[Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "x.json"
+    path.write_bytes(data)
+    options = PackageOptions(**{option: (path,)} if option not in ("reference", "run") else {})
+    read: dict[str, Callable[[], Any]] = {
+        "reference": lambda: reference.load(path),
+        "run": lambda: from_run(path, 10),
+    }
+    with pytest.raises(ConfigError) as caught:
+        read.get(option, lambda: build_package(ggufs[:1], tmp_path / "out", options))()
+    html = data.endswith(b"html>")
+    if html or option in (
+        "validation",
+        "verification",
+    ):  # the others' text goes through the checks of any stranger's JSON
+        assert told in str(caught.value)
+    if html:
+        command = {"verification": "verify", "contest": "compare"}.get(option, "validate")
+        assert f"dflash-convert {command} " in str(caught.value.tip)
+    assert "Expecting" not in str(caught.value)
+    assert "codec" not in str(caught.value)

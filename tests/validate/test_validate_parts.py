@@ -249,9 +249,13 @@ class TestPair:
             assert (found.drafter.spec_type, found.n_max_cap) == (spec, cap)
 
     def test_a_directory(self, fixtures: Path, drafters: dict[str, Path]) -> None:
-        with pytest.raises(InputError, match="a directory, not a GGUF") as caught:
-            pair.read_pair(drafters["bf16"], fixtures / "tiny-js" / "target")
-        assert "convert" in str(caught.value.tip)
+        for files, tip in (
+            ((drafters["bf16"], fixtures / "tiny-js" / "target"), "get the target's GGUF"),
+            ((fixtures / "tiny-js" / "drafter", drafters["bf16"]), "a drafter's checkpoint is converted with"),
+        ):
+            with pytest.raises(InputError, match="a directory, not a GGUF") as caught:
+                pair.read_pair(*files)
+            assert tip in str(caught.value.tip)
 
     def test_dialect(self, tmp_path: Path) -> None:
         drafter = gguf(tmp_path / "d.gguf", [string("general.architecture", "dflash-draft")])

@@ -180,7 +180,7 @@ def test_swapped_files(fixtures: Path, drafters: dict[str, Path], cli: Callable[
     ran = cli("validate", target, drafters["bf16"])
     assert ran.code == 3
     assert "is a qwen3 model, not a drafter" in ran.err
-    assert "swapped" in ran.err
+    assert f"in each other's place: dflash-convert validate {drafters['bf16']} {target}\n" in ran.err
     assert cli("validate", drafters["bf16"], drafters["bf16"]).code == 3
 
 

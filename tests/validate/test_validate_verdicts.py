@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dflash_convert.cli.validate import saving
 from dflash_convert.validation.result import from_json
 
 
@@ -211,7 +213,45 @@ def test_outputs_are_not_overwritten(validate: Callable[..., Any], tmp_path: Pat
     assert "--reference brings its own prompts" in ran.err
 
 
-@pytest.mark.parametrize("option", ["--html", "--save-reference"])
+def test_the_printed_lines_package_the_drafter_with_its_evidence(
+    validate: Callable[..., Any], cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Pasted as they stand, but for their placeholders; one line where the result was kept, else that run first."""
+
+    def printed(err: str, out: Path) -> list[list[str]]:
+        lines = [shlex.split(line) for line in err.split("make a release of it")[1].splitlines()[1:]]
+        names = {"RUN.json": str(tmp_path / "RUN.json"), "PACKAGE": str(out)}
+        return [[names.get(word, word) for word in words[1:]] for words in lines if words[:1] == ["dflash-convert"]]
+
+    kept = tmp_path / "kept.json"
+    ran = validate("normal", "--quick", "--n-max", 4, "--save", kept)
+    assert ran.code == 0, ran.err
+    assert from_json(json.loads(kept.read_text("utf-8"))).verdict == "healthy"
+    lines = printed(ran.err, tmp_path / "one")
+    assert len(lines) == 1
+    again = printed(validate("normal", "--quick", "--n-max", 4, "--html", tmp_path / "r.html").err, tmp_path / "two")
+    assert [words[0] for words in again] == ["validate", "package"]
+    for words in lines + again:
+        done = cli(*words)
+        assert done.code == 0, done.err
+    for name in ("one", "two"):
+        manifest = json.loads((tmp_path / name / "manifest.json").read_text("utf-8"))
+        assert [each["verdict"] for each in manifest["validation"]] == ["healthy"]
+
+
+SAVING = [
+    ("validate d t", "validate d t --save R"),
+    ("validate d t --html x --json --force --save-reference=y", "validate d t --save R"),
+    ("validate d t --quick -- --alias --html", "validate d t --quick --save R -- --alias --html"),
+]
+
+
+@pytest.mark.parametrize(("line", "meant"), SAVING)
+def test_the_same_line_that_keeps_its_result(line: str, meant: str) -> None:
+    assert saving(line.split(), Path("R")) == meant.split()
+
+
+@pytest.mark.parametrize("option", ["--html", "--save", "--save-reference"])
 def test_a_report_that_cannot_be_written_is_told_before_the_run(
     fixtures: Path, drafters: dict[str, Path], cli: Callable[..., Any], tmp_path: Path, option: str
 ) -> None:
