@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import MutableMapping
 from types import TracebackType
 from typing import Any
 
@@ -14,9 +15,46 @@ from dflash_convert.text import duration, shorten
 from dflash_convert.watching import Watch
 
 EVERY = 10.0  # seconds between the lines that stand for a bar
-BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{unit} {rate_fmt}, {remaining} left{postfix}"
-NARROW = 60  # columns below which what is being done is left out
-ITEM = 24  # characters of its name
+SHORTEST = 10  # characters of the bar itself
+ITEM, BRIEF = 24, 6  # characters of the name of what is being done, and fewest worth showing
+PHASE = 12  # fewest characters of the step's name
+LARGE = ("weights", "bytes")
+
+
+class _Bar(tqdm):  # type: ignore[misc]  # it has no stubs
+    """``phase:  40 % |####    | 4/10 requests, 2.1 s each, 12.6 s left, what is being done``, in the columns there are:
+    the pace gives way first, then what is being done, then the phase's name."""
+
+    phase = doing = ""
+    count_unit = ""
+
+    @property
+    def format_dict(self) -> MutableMapping[str, Any]:
+        found: MutableMapping[str, Any] = super().format_dict
+        if not self.disable:
+            found["head"], found["tail"] = self._around(found["elapsed"], found["ncols"])
+        return found
+
+    def _around(self, seconds: float, columns: int | None) -> tuple[str, str]:
+        """What stands before and behind the bar."""
+        done, total = self.n, self.total
+        share = f": {100 * done / total:3.0f} % "
+        counts = f" {_count(done, self.count_unit)}/{_count(total, self.count_unit)} {self.count_unit}"
+        left = ", ".join(["", *_left(done, total, seconds)])
+        pace = ", ".join(["", *_pace(done, seconds, self.count_unit)])
+        doing = f", {shorten(self.doing, ITEM)}" if self.doing else ""
+        if columns is None:
+            return f"{self.phase}{share}", counts + pace + left + doing
+        free = columns - len(f"{self.phase}{share}||{counts}{left}") - SHORTEST
+        if len(pace) + len(doing) > free:
+            pace = ""
+        if len(doing) > free:
+            doing = f", {shorten(self.doing, free - 2)}" if free - 2 >= BRIEF else ""
+        if free < 0:  # the unit goes without saying
+            free += len(f" {self.count_unit}")
+            counts = counts.removesuffix(f" {self.count_unit}")
+        phase = shorten(self.phase, max(len(self.phase) + min(free, 0), PHASE))
+        return f"{phase}{share}", counts + pace + left + doing
 
 
 class Progress(Watch):
@@ -28,7 +66,7 @@ class Progress(Watch):
 
     def __init__(self, phase: str, unit: str, total: int | None = None, *, quiet: bool = False) -> None:
         self._phase, self._unit, self._quiet = phase, unit, quiet
-        self._bar: tqdm[Any] | None = None
+        self._bar: _Bar | None = None
         self._item = ""
         self._said = time.monotonic()
         if total is not None:
@@ -46,20 +84,17 @@ class Progress(Watch):
         """Start (again) at nothing of ``total``."""
         self.close()
         self._phase, self._said = phase or self._phase, time.monotonic()
-        large = self._unit in ("weights", "bytes")
-        self._bar = tqdm(
+        self._bar = _Bar(
             total=total,
-            desc=self._phase,
-            unit=f" {self._unit}",
-            unit_scale=large,
-            smoothing=0.05,  # near the mean: requests take very different times
-            bar_format=BAR,
+            bar_format="{head}|{bar}|{tail}",
             leave=False,
             ncols=width(err=True),
             dynamic_ncols=width(err=True) is None,
             file=sys.stderr if on_terminal(err=True) else _Nowhere(),
             disable=self._quiet or total <= 0,
+            delay=1e-6,  # its first look comes when its names are there
         )
+        self._bar.phase, self._bar.count_unit = self._phase, self._unit
 
     def update(self, done: int = 1) -> None:
         """So much more is done."""
@@ -72,8 +107,9 @@ class Progress(Watch):
     def item(self, name: str) -> None:
         """What is being done now."""
         self._item = name
-        if self._bar is not None and on_terminal(err=True) and (width(err=True) or 80) >= NARROW:
-            self._bar.set_postfix_str(shorten(name, ITEM))
+        if self._bar is not None:
+            self._bar.doing = name
+            self._bar.refresh()
 
     def close(self) -> None:
         if self._bar is not None:
@@ -89,11 +125,10 @@ class Progress(Watch):
 
     def line(self, done: int, total: int, seconds: float) -> str:
         """The line that stands for a bar."""
-        rate = done / seconds if seconds > 0 else 0.0
-        left = f", about {duration((total - done) / rate)} left" if rate else ""
         counts = " of ".join(_count(n, self._unit) for n in (done, total))
-        item = f" ({shorten(self._item, ITEM)})" if self._item else ""
-        return f"{self._phase}: {100 * done / total:.0f} %, {counts} {self._unit}{item}{left}"
+        item = [shorten(self._item, ITEM)] if self._item else []
+        left = [f"about {each}" for each in _left(done, total, seconds)]
+        return ", ".join([f"{self._phase}: {100 * done / total:.0f} %", f"{counts} {self._unit}", *left, *item])
 
 
 class _Nowhere:
@@ -106,5 +141,16 @@ class _Nowhere:
         pass
 
 
-def _count(n: int, unit: str) -> str:
-    return tqdm.format_sizeof(n) if unit in ("weights", "bytes") else str(n)
+def _count(n: float, unit: str) -> str:
+    return str(tqdm.format_sizeof(n)) if unit in LARGE else str(n)
+
+
+def _left(done: float, total: float, seconds: float) -> list[str]:
+    """One part of a line, none while nothing is known."""
+    return [f"{duration((total - done) * seconds / done)} left"] if done and seconds > 0 else []
+
+
+def _pace(done: float, seconds: float, unit: str) -> list[str]:
+    if not done or seconds <= 0:
+        return []
+    return [f"{_count(done / seconds, unit)} {unit}/s" if unit in LARGE else f"{duration(seconds / done)} each"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dflash_convert.cli import progress, terminal
-from dflash_convert.cli.progress import Progress
+from dflash_convert.cli.progress import SHORTEST, Progress
 from dflash_convert.cli.terminal import GREEN, OFF, RED, YELLOW, echo
 from dflash_convert.text import columns, duration, number, percent, size, wrap
 
@@ -133,8 +133,36 @@ def test_a_bar_has_a_total_and_says_what_is_left(look: Callable[[], Screen]) -> 
             bar.update()
         bar._bar.refresh()  # type: ignore[union-attr]
     shown = screen.getvalue()
-    assert re.search(r"validating: 100%\|.*\| 4/4 requests .*left, a prompt", shown)
+    assert re.search(r"validating: 100 % \|.*\| 4/4 requests, .*left, a prompt", shown)
     assert max(len(part) for part in re.split(r"[\r\n]", shown)) <= 80
+
+
+@pytest.mark.parametrize("phase", ["validating", "one request at a time", "sampled at temperature 0.8"])
+@pytest.mark.parametrize("unit", ["requests", "weights"])
+@pytest.mark.parametrize("columns", [60, 80, 100, 140])
+def test_a_bar_has_room_at_any_width(
+    phase: str, unit: str, columns: int, look: Callable[[], Screen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first look on, with times from milliseconds to hours."""
+    look()
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with Progress(phase, unit, 1040) as shown:
+        bar = shown._bar
+        assert bar is not None
+        for name in ("", "a prompt whose name is longer than any bar could show it"):
+            shown.item(name)
+            for done, seconds in ((0, 0.0), (1, 0.001), (13, 200.0), (600, 9_000.0), (1040, 99_999.0)):
+                bar.n, bar.start_t = done, bar._time() - seconds
+                line = str(bar)
+                assert len(line) <= columns
+                found = re.search(r"\|(.*)\|", line)
+                assert found
+                assert len(found[1]) >= SHORTEST
+                assert "?" not in line
+                assert not re.search(r"\d/s|s/|\d%|\d:\d", line.replace(f" {unit}/s", ""))
+                assert not done or " left" in line
+                if name and columns >= 80 and len(phase) < 20:
+                    assert ", a prom" in line
 
 
 def test_a_message_stands_above_the_bar(look: Callable[[], Screen]) -> None:
@@ -160,7 +188,7 @@ def test_a_pipe_gets_lines(hasty: None, capsys: pytest.CaptureFixture[str]) -> N
     assert out == ""
     assert re.fullmatch(
         r"comparing: 25 %, 1\.00M of 4\.00M weights, about .* left\n"
-        r"comparing: 50 %, 2\.00M of 4\.00M weights \(blk\.0\), about .* left\n",
+        r"comparing: 50 %, 2\.00M of 4\.00M weights, about .* left, blk\.0\n",
         err,
     )
 
