@@ -66,16 +66,17 @@ class Workers:
         here and stops everything. Each worker has up to ``ahead`` more tasks waiting at its end, so that it need not
         wait for a process that computes at the same time.
         """
-        if not self._workers:
+        workers = list(self._workers)  # another thread may close them at any time
+        if not workers:
             raise ValueError("these workers have ended: a pool runs once")
         waiting: queue.SimpleQueue[tuple[int, Json] | None] = queue.SimpleQueue()
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        count = len(self._workers)
+        count = len(workers)
         threading.Thread(target=_hand_out, args=(tasks, waiting, events, count), daemon=True).start()
         files = sorted(fds)
         threads = []
         try:
-            for process, link in self._workers:
+            for process, link in workers:
                 given = (process, link, files, waiting, events, ahead)
                 thread = threading.Thread(target=_feed, args=given, daemon=True)
                 thread.start()
