@@ -75,9 +75,8 @@ def refuse_input(path: Path, inputs: Iterable[Path]) -> None:
     if not path.exists():
         return
     for source in inputs:
-        if source.is_dir() and path.suffix in READ and path.parent.samefile(source):
-            raise OutputError(f"{path} belongs to the input {source}", tip="choose another output name")
-        if source.exists() and path.samefile(source):
+        part = source.is_dir() and path.suffix in READ and path.parent.samefile(source)
+        if part or (source.exists() and path.samefile(source)):
             raise OutputError(f"{path} is also the input", tip="choose another output name")
 
 
