@@ -41,6 +41,11 @@ def number(value: float) -> str:
     return str(int(value)) if whole else f"{value:g}"
 
 
+def counted(count: int, thing: str) -> str:
+    """``1 job``, ``2 jobs``."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
 def percent(share: float, digits: int = 1) -> str:
     """``share`` is a fraction of 1; more ``digits`` where shares crowd near the whole."""
     return f"{100 * share:.{digits}f} %"

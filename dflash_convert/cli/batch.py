@@ -25,6 +25,20 @@ if TYPE_CHECKING:
 
 G = TypeVar("G", bound=Given)
 SHOWN = 5  # defects of a release.toml that are told at once
+_SAID = dict.fromkeys(("as_json", "quiet", "verbose"), "batch's own options say how much is told")
+REPORTED = "the job's report is validation.json"
+# parameters of the commands that a job decides itself, and what to write instead
+NO_PLACE: dict[str, dict[str, str | None]] = {
+    "convert": {
+        "target": "target = … is the pair's target",
+        "outtypes": "types = […] says which files to make",
+        "output": "out = … at the top says where all files go",
+        "validate": "target_gguf = … validates a pair",
+        "dry_run": None,
+        **_SAID,
+    },
+    "validate": {"html": REPORTED, "save_reference": REPORTED, **_SAID},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,28 +107,28 @@ def check_entries(release: Path, jobs: Sequence[Job]) -> None:
 
 
 def _problems(job: Job) -> Iterator[str]:
-    from dflash_convert.release.plan import PLACES
+    from dflash_convert.release.plan import PLACES, is_there
 
     for key in ("drafter", "target"):
         text = getattr(job.pair, key)
-        if not Path(text).exists() and (text.startswith((".", "/", "~")) or hub.parse_spec(text) is None):
+        if not is_there(Path(text)) and (text.startswith((".", "/", "~")) or hub.parse_spec(text) is None):
             yield f"{key} {text} does not exist and is not a Hub id"
     for key in PLACES:
         text = getattr(job.pair, key)
-        if text is not None and not Path(text).is_file():
+        if text is not None and not (is_there(Path(text)) and Path(text).is_file()):
             yield f"{key} {text} does not exist"
     try:
-        asked = _asked(job, None)
+        asked = asked_of(job)
         files = [asked.types.imatrix]
         if job.pair.target_gguf:
-            wanted = _proof(job)
+            wanted = proof_of(job)
             files += [wanted.thresholds, wanted.reference]
-            if not any(file and not file.is_file() for file in files):
+            if all(is_there(file) and file.is_file() for file in files if file):
                 _proving(job)
     except DflashError as error:
         yield f"{error}{f' ({error.tip})' if error.tip else ''}"
         return
-    yield from (f"{file} does not exist" for file in files if file is not None and not file.is_file())
+    yield from (f"{file} does not exist" for file in files if file and not (is_there(file) and file.is_file()))
 
 
 def _list(plan: Release, as_json: bool) -> None:
@@ -132,7 +146,7 @@ def _one(plan: Release, job: Job, given: BatchGiven) -> Summary:
 
     try:
         with Shown(given, given.threads) as watcher:
-            outcome, result = run_job(job, lambda: task_of(job, given), watcher, force=given.force)
+            outcome, result = run_job(job, lambda: task_of(job, given), watcher, places_of(job), force=given.force)
         if result is not None:
             show_result(result, given, Path(job.pair.target_gguf) if job.pair.target_gguf else None)
     except DflashError as error:
@@ -146,49 +160,81 @@ def task_of(job: Job, given: BatchGiven) -> Task:
     """``job`` as if its options had been given to ``convert`` and ``validate``."""
     from dflash_convert.cli import convert
 
-    asked = _asked(job, given.threads)
+    asked = asked_of(job, given.threads)
     task = convert.task_of(replace(asked, quiet=given.quiet, verbose=given.verbose))
     return replace(task, proving=_proving(job))
 
 
-def _asked(job: Job, threads: int | None) -> ConvertGiven:
+def asked_of(job: Job, threads: int | None = None) -> ConvertGiven:
+    """What ``convert`` would be asked; UsageError for what a job cannot have."""
     from dflash_convert.cli import convert
 
-    asked = _parse("convert", convert.command, convert.ConvertGiven, convert_arguments(job, threads))
-    for unwanted, there, tip in (
-        ("--dry-run", asked.dry_run, None),
-        ("--validate", asked.validate, "target_gguf = … validates a pair"),
-        ("--outtype", len(asked.outtypes) > 1, "types = […] says which files to make"),
-    ):
-        if there:
-            raise UsageError(f"{unwanted} has no place in convert = …", tip=tip)
+    fixed = convert_arguments(job, threads)
+    asked = _parse("convert", convert.command, convert.ConvertGiven, fixed, job.pair.convert)
     convert.check_options(asked)
     return asked
 
 
-def _proof(job: Job) -> ValidateGiven:
+def proof_of(job: Job) -> ValidateGiven:
+    """What ``validate`` would be asked; UsageError for what a job cannot have."""
     from dflash_convert.cli import validate
 
-    asked = _parse("validate", validate.command, validate.ValidateGiven, validate_arguments(job))
-    unwanted = "--html" if asked.html else "--save-reference" if asked.save_reference else None
-    if unwanted:
-        raise UsageError(f"{unwanted} has no place in validate = …: the job's report is validation.json")
-    return asked
+    return _parse("validate", validate.command, validate.ValidateGiven, validate_arguments(job), job.pair.validate)
+
+
+def places_of(job: Job) -> tuple[Path, ...]:
+    """Every place that the options of a job's ``convert`` and ``validate`` name, in whichever way they are written."""
+    from dflash_convert.container.shards import files_in
+
+    asked = asked_of(job)
+    texts = [asked.tokenizer_model]
+    found = list(files_in(asked))
+    if job.pair.target_gguf:
+        proof = proof_of(job)
+        found += files_in(proof, "drafter")
+        texts += [proof.llama_server, *(part for word in proof.engine_args for part in (word, word.partition("=")[2]))]
+    return tuple(dict.fromkeys([*found, *(Path(text) for text in texts if text)]))
 
 
 def _proving(job: Job) -> Proving:
     from dflash_convert.cli import validate
     from dflash_convert.pipeline import Proving
 
-    wanted = validate.options_of(_proof(job)) if job.pair.target_gguf else None
+    wanted = validate.options_of(proof_of(job)) if job.pair.target_gguf else None
     return Proving(wanted, job.pair.n_max, job.pair.fidelity)
 
 
-def _parse(name: str, command: click.Command, kind: type[G], arguments: list[str]) -> G:
+def _parse(name: str, command: click.Command, kind: type[G], fixed: list[str], own: Sequence[str]) -> G:
+    """``own`` are the words of ``convert`` or ``validate``, ``fixed`` the pair's other keys as arguments."""
     try:
-        return parse(command, kind, arguments)
+        _check_own(name, command, fixed, own)
+        return parse(command, kind, [*fixed, *own])
     except click.ClickException as error:
         raise UsageError(f"{name} = …: {error.format_message()}", tip=f"see dflash-convert {name} --help") from None
+
+
+def _check_own(name: str, command: click.Command, fixed: list[str], own: Sequence[str]) -> None:
+    """UsageError for an option that a job has no use for, that is given twice, or that another key gives already."""
+    keys = {option.name for option in _options(command, fixed)} - {"threads"}
+    seen = set()
+    for option in _options(command, own):
+        parameter, shown = str(option.name), option.opts[-1]
+        if shown == "--help" or parameter in NO_PLACE[name]:
+            raise UsageError(f"{shown} has no place in {name} = …", tip=NO_PLACE[name].get(parameter))
+        if option.multiple:
+            continue
+        if parameter in keys:
+            raise UsageError(f"{name} = … has {shown}, and the pair has {parameter} = …", tip="give one of them")
+        if parameter in seen:
+            raise UsageError(f"{name} = … has {shown} twice", tip="give it once")
+        seen.add(parameter)
+
+
+def _options(command: click.Command, words: Sequence[str]) -> list[click.Option]:
+    """The options that ``words`` give, in their order, repeated ones too; nothing is called."""
+    context = click.Context(command, **command.context_settings)
+    _, _, order = command.make_parser(context).parse_args(list(words))
+    return [each for each in order if isinstance(each, click.Option)]
 
 
 def _all(plan: Release, given: BatchGiven) -> Summary:
@@ -233,7 +279,7 @@ def convert_arguments(job: Job, threads: int | None) -> list[str]:
         ("--threads", threads),
     ):
         call += _option(option, value)
-    return [*call, *pair.convert]
+    return call
 
 
 def validate_arguments(job: Job) -> list[str]:
@@ -248,7 +294,7 @@ def validate_arguments(job: Job) -> list[str]:
         ("--llama-server", pair.llama_server),
     ):
         call += _option(option, value)
-    return [*call, *pair.validate]
+    return call
 
 
 def _option(name: str, value: object) -> list[str]:

@@ -26,6 +26,7 @@ from dflash_convert.release.job import Outcome, child_environment, last_error, p
 from dflash_convert.release.manifest import MANIFEST, verify_manifest
 from dflash_convert.release.plan import Job, Pair, Release
 from dflash_convert.system import end_group
+from dflash_convert.text import counted
 from dflash_convert.watching import UNSEEN, Watch
 
 SCHEMA = 1
@@ -72,7 +73,7 @@ def run_batch(
     found: dict[str, Outcome] = {}
     jobs = release.jobs
     watch.begin(len(jobs))
-    say(f"{len(jobs)} jobs, {len(release.pairs)} pairs; -v shows the steps of each")
+    say(f"{counted(len(jobs), 'job')}, {counted(len(release.pairs), 'pair')}; -v shows the steps of each")
     for outcome in runner(jobs):
         found[outcome.name] = outcome
         say(f"[{len(found)}/{len(jobs)}] {describe(outcome)}")

@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dflash_convert import __version__, child
+from dflash_convert.container.shards import shard_paths
 from dflash_convert.errors import DflashError, InputError
-from dflash_convert.hashing import sha256_of
+from dflash_convert.hashing import known_sha256, sha256_of
 from dflash_convert.output import disk_errors, write_text
 from dflash_convert.pipeline import Result, Task, Watcher, run
-from dflash_convert.release.plan import Job
+from dflash_convert.release.plan import Job, is_there
 
 RECORD = "job.json"
 SCHEMA = 1
+MAX_ENTRIES = 10_000  # of a model's directory; a large one has some hundred
 REPORTS = {"check": "check.json", "verify": "verify.json", "validate": "validation.json"}  # of each step
 Status = Literal["done", "skipped", "failed", "blocked"]
 Say = Callable[[str], None]
@@ -107,14 +109,14 @@ class _Recording(Watcher):
 
 
 def run_job(
-    job: Job, task: Callable[[], Task], watcher: Watcher, *, force: bool = False
+    job: Job, task: Callable[[], Task], watcher: Watcher, read: Sequence[Path], *, force: bool = False
 ) -> tuple[Outcome, Result | None]:
     """Do what is still to be done of ``job``; the result is None when nothing was, or when a step failed.
 
-    ``task`` is asked for what is to be done, and may fetch from the Hub.  Two runs of one job at a time do no harm:
-    every file appears whole.
+    ``task`` is asked for what is to be done, and may fetch from the Hub; ``read`` is :func:`job_key`'s.  Two runs of
+    one job at a time do no harm: every file appears whole.
     """
-    key = job_key(job)
+    key = job_key(job, read)
     finished = None if force else read_record(job.directory, key)
     if finished is not None:
         return _outcome(job, "skipped", finished), None
@@ -140,18 +142,19 @@ def run_job(
     return _outcome(job, "done", record), result
 
 
-def job_key(job: Job) -> str:
+def job_key(job: Job, read: Sequence[Path]) -> str:
     """A hash over all that decides the result: options, program version, and the bytes of every local input.
 
-    A Hub id counts as it is written: pin it with ``@revision`` when the repository may change.
+    ``read`` are the places that the options of ``convert`` and ``validate`` name, as the command line parses them: an
+    importance matrix, a ranking, thresholds, another program.  A Hub id counts as it is written: pin it with
+    ``@revision`` when the repository may change.
     """
     pair = job.pair
     places = {"drafter": pair.drafter, "target": pair.target, "target_gguf": pair.target_gguf, "prompts": pair.prompts}
     options = {name: value for name, value in asdict(pair).items() if name not in ("types", *places)}
     inputs = {role: _digest(place) for role, place in places.items() if place}
-    # what an option names: an importance matrix, a ranking, a target's weights
-    inputs |= {word: _digest(word) for word in (*pair.convert, *pair.validate) if Path(word).is_file()}
-    document = {"version": __version__, "type": job.type, "options": options, "inputs": inputs}
+    named = {str(place): _digest(str(place)) for place in read if is_there(place)}
+    document = {"version": __version__, "type": job.type, "options": options, "inputs": inputs, "named": named}
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
@@ -159,14 +162,39 @@ def _digest(place: str) -> Any:
     path = Path(place)
     try:
         if path.is_dir():
-            return {entry.name: sha256_of(entry) for entry in sorted(path.iterdir()) if entry.is_file()}
+            return {file.relative_to(path).as_posix(): known_sha256(file) for file in _files(path)}
         if path.is_file():
-            return sha256_of(path)
+            return [known_sha256(file) for file in shard_paths(path) if file.is_file()]
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     if path.is_absolute():
         raise InputError(f"{path}: no such file")
     return place
+
+
+def _files(top: Path) -> list[Path]:
+    """Every file under ``top``, links followed, each directory once. Hidden directories hold what no step reads: a
+    version control's objects, a download's state."""
+    found: list[Path] = []
+    waiting, seen, count = [top], set(), 0
+    while waiting:
+        folder = waiting.pop()
+        status = folder.stat()
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        for entry in sorted(folder.iterdir()):
+            count += 1
+            if count > MAX_ENTRIES:
+                raise InputError(
+                    f"{top} holds more than {MAX_ENTRIES:,} files and folders: not the directory of one model",
+                    tip="give the directory that has the model's config.json",
+                )
+            if entry.is_dir() and not entry.name.startswith("."):
+                waiting.append(entry)
+            elif entry.is_file():
+                found.append(entry)
+    return found
 
 
 def read_record(directory: Path, key: str) -> dict[str, Any] | None:

@@ -21,7 +21,8 @@ Other keys of a pair, each allowed at the top for all pairs: ``target_name``, ``
 
     convert = { taps = "1,9,17", pure = true, tensor-type = ["ffn_down=q6_k", "attn_v=q6_k"] }
 
-A list of arguments (``["--pure"]``) will do too. Paths in them are the command line's, from the working directory.
+A list of arguments (``["--pure"]``) will do too. Paths in them are the command line's, from the working directory; all
+other places are looked up from this file's directory alone.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ from dflash_convert.errors import ConfigError, UsageError
 from dflash_convert.jsonfile import parse_toml, text_of
 from dflash_convert.release.manifest import plain_name as is_plain
 from dflash_convert.target import plain_name
+from dflash_convert.text import short
 
 MAX_FILE = 1 << 20  # bytes of a release.toml
+MAX_DEPTH = 8  # tables and lists in each other; an option's list of values is the fifth
 TEXTS = ("target_name", "model_name", "pre", "license", "drafter_repo", "target_repo", "package_target", "repo")
 PLACES = ("target_gguf", "prompts", "llama_server")
 RANGES = {"min_acceptance": (0.0, 1.0), "min_mean_length": (1.0, 1e9)}
@@ -118,6 +121,7 @@ def read_release(path: Path) -> Release:
         raise ConfigError(f"{path}: no such file") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
+    _sound(path, document)
     base = path.resolve().parent
     _known(str(path), document, ("out", "pair", *COMMON))
     tables = document.get("pair")
@@ -131,6 +135,27 @@ def read_release(path: Path) -> Release:
             raise ConfigError(f"{path}: two pairs are named {name}", tip='tell them apart with name = "…"')
     out = _typed(str(path), document, "out", str) or "out/release"
     return Release(path.resolve(), base / out, pairs)
+
+
+def _sound(path: Path, document: Mapping[str, Any]) -> None:
+    """ConfigError for what TOML or a file's name cannot hold, and for nesting that no key here has."""
+    waiting: list[tuple[str, int, Any]] = [("", 0, document)]
+    while waiting:
+        key, depth, value = waiting.pop()
+        where = f"{path}: {short(key)}" if not key.isprintable() or len(key) > 60 else f"{path}: {key}"
+        if depth > MAX_DEPTH:
+            raise ConfigError(
+                f"{where} is nested too deeply", tip="its keys take values, lists and one table of options"
+            )
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                waiting += [(name, depth, name), (name, depth + 1, inner)]
+        elif isinstance(value, list):
+            waiting += [(key, depth + 1, inner) for inner in value]
+        elif isinstance(value, str) and "\0" in value:
+            raise ConfigError(f"{where} holds a NUL byte, which no path and no option can")
+        elif isinstance(value, int) and value.bit_length() > 63:
+            raise ConfigError(f"{where} is a whole number of more than 64 bits, which TOML does not have")
 
 
 def _known(where: str, table: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
@@ -159,7 +184,7 @@ def _pair(where: str, base: Path, table: Mapping[str, Any]) -> Pair:
     for key in ("drafter", "target"):
         if values[key] is None:
             raise ConfigError(f"{where} has no {key}")
-        values[key] = _place(base, values[key])
+        values[key] = _place(f"{where}: {key}", base, values[key])
     for key in PLACES:
         if values[key] is not None:
             values[key] = str(base / values[key])
@@ -170,8 +195,9 @@ def _pair(where: str, base: Path, table: Mapping[str, Any]) -> Pair:
     for name in values["types"]:
         if name not in (*FTYPES, "AUTO"):
             raise ConfigError(f"{where}: {name} is not an output type", tip="known: " + ", ".join(FTYPES))
-    if values["validate"] and not values["target_gguf"]:
-        raise ConfigError(f"{where} has validate, but no target_gguf to validate with")
+    for key in ("validate", *RANGES):
+        if values[key] and not values["target_gguf"]:
+            raise ConfigError(f"{where} has {key}, but no target_gguf to validate with")
     values["name"] = values["name"] or values["target_name"] or _target_name(values["target"])
     for name in (values["name"], *values["types"]):
         if not is_plain(name) or any(c.isspace() for c in name):
@@ -185,22 +211,37 @@ def _target_name(target: str) -> str:
     return plain_name(place) if place.lower().endswith("gguf") else Path(place).name
 
 
-def _place(base: Path, text: str) -> str:
+def is_there(path: Path) -> bool:
+    """Whether it exists; a name longer than the system has does not."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def _place(where: str, base: Path, text: str) -> str:
     """What exists as an absolute path; anything else stays as it is (a Hub id)."""
-    return str(base / text) if (base / text).exists() else text
+    if is_there(base / text):
+        return str(base / text)
+    if is_there(Path(text)):  # where the program runs must decide nothing
+        raise ConfigError(
+            f"{where} {text} is in the working directory, and places are looked up from {base}",
+            tip=f"write {Path(text).absolute()}",
+        )
+    return text
 
 
 def _typed(where: str, table: Mapping[str, Any], key: str, kind: type | tuple[type, ...]) -> Any:
     value = table.get(key)
     if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-        raise ConfigError(f"{where}: {key} is {value!r}, which is not {'text' if kind is str else 'a number'}")
+        raise ConfigError(f"{where}: {key} is {short(value)}, which is not {'text' if kind is str else 'a number'}")
     return value
 
 
 def _flag(where: str, table: Mapping[str, Any], key: str) -> bool:
     value = table.get(key, False)
     if not isinstance(value, bool):
-        raise ConfigError(f"{where}: {key} is {value!r}, which is neither true nor false")
+        raise ConfigError(f"{where}: {key} is {short(value)}, which is neither true nor false")
     return value
 
 
@@ -212,15 +253,19 @@ def _arguments(where: str, table: Mapping[str, Any], key: str) -> tuple[str, ...
     if not isinstance(given, dict):
         raise ConfigError(f"{where}: {key} must be a table of options", tip=f"for example {key} = {{ pure = true }}")
     call: list[str] = []
+    spelled: dict[str, str] = {}
     for name, value in given.items():
         option = "--" + name.replace("_", "-").lstrip("-")
+        if option in spelled:
+            raise ConfigError(f"{where}: {key} has {spelled[option]} and {name}, which are one option")
+        spelled[option] = name
         for one in value if isinstance(value, list) else [value]:
             if isinstance(one, bool):
                 call.append(option if one else option.replace("--", "--no-", 1))
             elif isinstance(one, (str, int, float)):
                 call += [option, str(one)]
             else:
-                raise ConfigError(f"{where}: {key}.{name} is {one!r}, which no option takes")
+                raise ConfigError(f"{where}: {key}.{name} is {short(one)}, which no option takes")
     return tuple(call)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,13 +18,15 @@ from typing import Any
 import pytest
 from release_tools import ROOT, Done, repeatable, tree
 
+from dflash_convert.cli.batch import places_of
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.errors import ConfigError, InputError, UsageError
 from dflash_convert.output import write_text
+from dflash_convert.release import job as job_module
 from dflash_convert.release.batch import Summary, _package_call, parse_outcome
-from dflash_convert.release.job import Outcome, job_key, last_error, read_record
+from dflash_convert.release.job import Outcome, last_error, read_record
 from dflash_convert.release.manifest import read_manifest, verify_manifest
-from dflash_convert.release.plan import read_release
+from dflash_convert.release.plan import Job, read_release
 
 FAKE = ROOT / "tests" / "engine" / "fake_llama_server.py"
 
@@ -82,6 +85,23 @@ def artefacts(out: Path) -> dict[str, bytes]:
             "convert.a is .*, which no option takes",
         ),
         ("[[pair", "cannot be read"),
+        (
+            "[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']\nmin_acceptance=0.3",
+            "has min_acceptance, but no target_gguf to validate with",
+        ),
+        (
+            "[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']\nconvert={mask_token_id=3, 'mask-token-id'=4}",
+            "convert has mask_token_id and mask-token-id, which are one option",
+        ),
+        ("n_max=1" + 400 * "0", "n_max is a whole number of more than 64 bits"),
+        ("[[pair]]\nmin_acceptance=1" + 400 * "0", "min_acceptance is a whole number of more than 64 bits"),
+        ("[[pair]]\nconvert={keep=1" + 400 * "0" + "}", "keep is a whole number of more than 64 bits"),
+        ("pair" + 2000 * ".a" + "=1", "is nested too deeply"),
+        ("types=" + 2000 * "[" + 2000 * "]", "nested too deeply|cannot be read"),
+        ('out="a\\u0000"', "out holds a NUL byte"),
+        ('[[pair]]\ntarget_gguf="a\\u0000"', "target_gguf holds a NUL byte"),
+        ('[[pair]]\nconvert=["--imatrix=a\\u0000"]', "convert holds a NUL byte"),
+        ('[[pair]]\nconvert={"a\\u0000"=true}', "holds a NUL byte"),
     ],
 )
 def test_defects_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -144,6 +164,10 @@ def test_all_entries_are_checked_before_any_work(program: Callable[..., Done], r
 # --- keys and records
 
 
+def job_key(job: Job) -> str:
+    return job_module.job_key(job, places_of(job))
+
+
 def test_the_key_follows_the_inputs(release: Any, fixtures: Path, tmp_path: Path) -> None:
     job = read_release(release()).jobs[0]
     assert job_key(job) == job_key(read_release(release()).jobs[0])
@@ -161,6 +185,91 @@ def test_the_key_follows_the_inputs(release: Any, fixtures: Path, tmp_path: Path
     assert job_key(read_release(release(extra=named)).jobs[0]) != before
     with pytest.raises(InputError, match="no such file"):
         job_key(read_release(release(extra='target_gguf = "gone.gguf"')).jobs[0])
+
+
+def test_a_directory_counts_with_all_in_it(release: Any, fixtures: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    shutil.copytree(fixtures / "tiny-js" / "target", target)
+    path = release()
+    path.write_text(path.read_text().replace(str(fixtures / "tiny-js" / "target"), str(target)))
+    (job, _) = read_release(path).jobs
+    seen = [job_key(job)]
+    templates = tmp_path / "elsewhere"
+    templates.mkdir()
+    for place in (target / "additional_chat_templates", target / "deep" / "er"):
+        place.mkdir(parents=True)
+        for text in ("a", "b"):
+            (place / "tool_use.jinja").write_text(text)
+            seen.append(job_key(job))
+    (target / "linked").symlink_to(templates)
+    (target / "linked" / "round").symlink_to(target)  # ends
+    for text in ("a", "b"):
+        (templates / "x.jinja").write_text(text)
+        seen.append(job_key(job))
+    assert len(set(seen)) == len(seen)
+    (target / ".git").mkdir()
+    (target / ".git" / "index").write_text("what no step reads")
+    assert job_key(job) == seen[-1]
+
+
+def test_a_directory_of_everything_is_refused(release: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_module, "MAX_ENTRIES", 2)
+    with pytest.raises(InputError, match="holds more than 2 files and folders"):
+        job_key(read_release(release()).jobs[0])
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        'convert = ["--imatrix", "{}"]',
+        'convert = ["--imatrix={}"]',
+        'convert = {{ imatrix = "{}" }}',
+        'convert = {{ keep = 9, text = ["{}"] }}',
+        'convert = ["--full", "--target-gguf={}"]',
+        'convert = ["--tokenizer-model={}"]',
+        'convert = ["--tokenizer-model", "."]',
+        'target_gguf = "{}"',
+        'target_gguf = "x.gguf"\nprompts = "{}"',
+        'target_gguf = "x.gguf"\nllama_server = "{}"',
+        'target_gguf = "x.gguf"\nvalidate = ["--thresholds={}"]',
+        'target_gguf = "x.gguf"\nvalidate = ["--beside={}"]',
+        'target_gguf = "x.gguf"\nvalidate = ["--", "--lora={}"]',
+        'target_gguf = "x.gguf"\nvalidate = ["--", "--lora", "{}"]',
+    ],
+)
+def test_what_an_option_names_counts_in_any_spelling(
+    release: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: str
+) -> None:
+    monkeypatch.chdir(tmp_path)  # paths of options are the working directory's
+    (tmp_path / "x.gguf").touch()
+    job = read_release(release(extra=extra.format("named.dat"))).jobs[0]
+    seen = set()
+    for text in ("a", "b"):
+        (tmp_path / "named.dat").write_text(text)
+        seen.add(job_key(job))
+    assert len(seen) == 2
+
+
+def test_all_shards_of_a_target_count(release: Any, tmp_path: Path) -> None:
+    first, second = (tmp_path / f"t-0000{number}-of-00002.gguf" for number in (1, 2))
+    first.touch()
+    second.touch()
+    job = read_release(release(extra=f'target_gguf = "{first}"')).jobs[0]
+    before = job_key(job)
+    second.write_text("x")
+    assert job_key(job) != before
+
+
+def test_the_working_directory_is_not_searched_for_places(
+    release: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "work"
+    (work / "owner" / "name").mkdir(parents=True)
+    monkeypatch.chdir(work)
+    path = release()
+    path.write_text(path.read_text() + "[[pair]]\ndrafter = 'owner/name'\ntarget = 'a/b'\n")
+    with pytest.raises(ConfigError, match="pair 2: drafter owner/name is in the working directory, and places are"):
+        read_release(path)
 
 
 def test_a_record_counts_only_with_its_files(tmp_path: Path) -> None:
@@ -269,6 +378,17 @@ def test_what_a_pair_overrules_holds_in_every_step(program: Callable[..., Done],
         ('convert = ["--dry-run"]', "--dry-run has no place in convert"),
         ('convert = ["--validate", "x.gguf"]', "--validate has no place in convert"),
         ('convert = ["-t", "bf16"]', "--outtype has no place in convert"),
+        ('convert = ["--help"]', "--help has no place in convert"),
+        ("convert = { help = true }", "--help has no place in convert"),
+        ('convert = { target_model_dir = "elsewhere" }', "--target-model-dir has no place in convert"),
+        ('convert = ["-oplace"]', "--output has no place in convert"),
+        ("convert = { json = true }", "--json has no place in convert"),
+        ('convert = ["--mask-token-id", "3", "--mask-token-id=4"]', "convert = … has --mask-token-id twice"),
+        ('convert = { target-name = "x" }', "convert = … has --target-name, and the pair has target_name"),
+        (f'convert = {{ imatrix = "{300 * "x"}" }}', "does not exist"),
+        ('target_gguf = "x.gguf"\nvalidate = ["--help"]', "--help has no place in validate"),
+        ('target_gguf = "x.gguf"\nvalidate = ["-h"]', "--help has no place in validate"),
+        ('target_gguf = "x.gguf"\nn_max = 3\nvalidate = { n-max = "4" }', "has --n-max, and the pair has n_max"),
         ('target_gguf = "x.gguf"\nvalidate = ["--html", "x.html"]', "--html has no place in validate"),
         ('target_gguf = "x.gguf"\nvalidate = ["--near-tie", "x"]', "validate = …: Invalid value for '--near-tie'"),
     ],
@@ -280,6 +400,7 @@ def test_arguments_that_a_job_cannot_have(
     done = program("batch", release(["Q8_0"], extra), "--json")
     assert done.code == 3
     assert message in json.loads(done.out)["error"]["message"]
+    assert not (tmp_path / "out").exists(), "nothing was run"
 
 
 @pytest.mark.parametrize(("mode", "code", "status"), [("normal", 0, "done"), ("zero-drafts", 6, "failed")])
