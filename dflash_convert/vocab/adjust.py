@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dflash_convert.container.types import KV, u32
 from dflash_convert.hparams import text_config
 from dflash_convert.notes import Note
-from dflash_convert.vocab.assemble import Request
+from dflash_convert.vocab.assemble import Asked
 from dflash_convert.vocab.files import content, is_int
 from dflash_convert.vocab.pre import Pre
 from dflash_convert.vocab.special import KINDS, Specials
@@ -44,7 +44,7 @@ ENDS_ANYWAY = frozenset(
 )
 
 
-def adjust_specials(request: Request, pre: Pre, ids: Mapping[str, int], specials: Specials) -> list[KV]:
+def adjust_specials(request: Asked, pre: Pre, ids: Mapping[str, int], specials: Specials) -> list[KV]:
     """Adds the ids that a family's own converter adds; returns keys that come after the template."""
     rule = _rule(pre, ids)
     for kind, text in rule.items():
@@ -71,7 +71,7 @@ def _end_of_turn(eos: object, bos: object) -> list[KV]:
     return [u32(SPECIAL_KEY["eot"], extra[0])] if extra else []
 
 
-def _hunyuan(request: Request, ids: Mapping[str, int]) -> list[KV]:
+def _hunyuan(request: Asked, ids: Mapping[str, int]) -> list[KV]:
     """Hunyuan's config.json names the wrong bos and eos: its own tokens and eod_token_id are right."""
     keys = []
     config = {**request.model_config, **text_config(request.model_config)}
@@ -91,7 +91,7 @@ def adjust_types(pre: Pre, table: TokenTable) -> None:
         table.types[table.texts.index("</assistant>")] = TokenType.CONTROL
 
 
-def resolve_leftovers(request: Request, ids: Mapping[str, int], texts: Sequence[str], specials: Specials) -> None:
+def resolve_leftovers(request: Asked, ids: Mapping[str, int], texts: Sequence[str], specials: Specials) -> None:
     """What the reference loses: names that are only in the vocabulary, and the further ids of an eos list."""
     for kind in KINDS:
         name = content(request.config.get(f"{kind}_token"))

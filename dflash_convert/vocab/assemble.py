@@ -56,7 +56,7 @@ BOS_BY_DEFAULT = frozenset(
 
 
 @dataclass
-class Request:
+class Asked:
     """What load_vocabulary was asked for, and the small JSON files that every route reads."""
 
     files: TokenizerFiles
@@ -84,7 +84,7 @@ class Request:
 
 
 def specials_of(
-    request: Request, size: int, added: Mapping[str, int], document: Mapping[str, Any] | None, *, strict: bool = True
+    request: Asked, size: int, added: Mapping[str, int], document: Mapping[str, Any] | None, *, strict: bool = True
 ) -> Specials:
     """Special ids of this target; ``document`` is tokenizer.json when there is one."""
     post = document.get("post_processor") if document is not None else None
@@ -92,7 +92,7 @@ def specials_of(
     return read_specials(sources, size, strict=strict, plain=request.plain)
 
 
-def leading_entries(request: Request) -> list[KV]:
+def leading_entries(request: Asked) -> list[KV]:
     """add_space_prefix as the reference's Llama route writes it, before everything else."""
     prefix = request.config.get("add_prefix_space")
     if isinstance(prefix, bool) and (request.eagle3 or request.architecture in LLAMA_VOCABULARY):
@@ -100,7 +100,7 @@ def leading_entries(request: Request) -> list[KV]:
     return []
 
 
-def trailing_entries(request: Request, dummy_prefix: bool) -> list[KV]:
+def trailing_entries(request: Asked, dummy_prefix: bool) -> list[KV]:
     """add_space_prefix of a SentencePiece model; ``dummy_prefix`` is the model's own word."""
     stated = request.config.get("add_prefix_space")
     if request.plain and request.eagle3:
@@ -112,7 +112,7 @@ def trailing_entries(request: Request, dummy_prefix: bool) -> list[KV]:
 
 
 def vocabulary(
-    request: Request,
+    request: Asked,
     model: str,
     pre: Pre | None,
     table: TokenTable,
@@ -134,7 +134,7 @@ def vocabulary(
 
 
 def finish(
-    request: Request,
+    request: Asked,
     model: str,
     pre: Pre | None,
     table: TokenTable,
@@ -159,7 +159,7 @@ def finish(
     )
 
 
-def say_no_bos(request: Request, pre: Pre, specials: Specials) -> None:
+def say_no_bos(request: Asked, pre: Pre, specials: Specials) -> None:
     """llama.cpp would add a bos for this pre-tokenizer; the tokenizer's files ask for none, so say it."""
     if not request.plain and pre.name in BOS_BY_DEFAULT and "bos" not in specials.add:
         specials.add["bos"] = False

@@ -11,7 +11,7 @@ from dflash_convert.errors import TokenizerError
 from dflash_convert.notes import Note
 from dflash_convert.vocab import hfbpe
 from dflash_convert.vocab.adjust import adjust_specials, adjust_types, resolve_leftovers
-from dflash_convert.vocab.assemble import SPACE_PREFIX, Request, say_no_bos, specials_of, vocabulary
+from dflash_convert.vocab.assemble import SPACE_PREFIX, Asked, say_no_bos, specials_of, vocabulary
 from dflash_convert.vocab.bytelevel import added_tokens, byte_level_tokens
 from dflash_convert.vocab.pre import Pre, given_pre, identify_pre
 from dflash_convert.vocab.special import ADD_KEY
@@ -38,7 +38,7 @@ def check_document(document: Mapping[str, Any], where: str) -> str:
     return str(model.get("type") or guess)
 
 
-def load_byte_level(request: Request, document: Mapping[str, Any], where: str, *, from_json: bool = True) -> Vocabulary:
+def load_byte_level(request: Asked, document: Mapping[str, Any], where: str, *, from_json: bool = True) -> Vocabulary:
     """llama.cpp's ``gpt2`` model; ``from_json`` False when ``document`` was made from vocab.json and merges.txt."""
     size = padded_size(request)
     pre = given_pre(request.pre) if request.pre else identify_pre(document, where)
@@ -61,14 +61,14 @@ def load_byte_level(request: Request, document: Mapping[str, Any], where: str, *
     return vocabulary(request, "gpt2", pre, table, specials, merges=merges, after=after)
 
 
-def padded_size(request: Request) -> int:
+def padded_size(request: Asked) -> int:
     """Nemotron-H rounds its vocabulary up to a multiple of 8 (conversion/nemotron.py)."""
     if str(request.model_config.get("model_type")).startswith("nemotron_h"):
         return -(request.size // -8) * 8
     return request.size
 
 
-def load_gemma(request: Request, document: Mapping[str, Any], where: str) -> Vocabulary:
+def load_gemma(request: Asked, document: Mapping[str, Any], where: str) -> Vocabulary:
     """llama.cpp's ``gemma4`` model: merges on raw text, no pre-tokenizer."""
     table = hfbpe.spm_style_tokens(document, request.config, request.size, where, pad=not request.plain)
     hfbpe.mark_visible(table)
@@ -78,7 +78,7 @@ def load_gemma(request: Request, document: Mapping[str, Any], where: str) -> Voc
     return vocabulary(request, "gemma4", None, table, specials, merges=merges, after=after)
 
 
-def load_llama_json(request: Request, document: Mapping[str, Any], where: str) -> Vocabulary:
+def load_llama_json(request: Asked, document: Mapping[str, Any], where: str) -> Vocabulary:
     """Llama 2's tokenizer.json without its tokenizer.model: llama.cpp's ``llama`` model, scores from the merges."""
     table = hfbpe.spm_style_tokens(document, request.config, request.size, where, pad=not request.plain)
     if not request.plain:
@@ -87,7 +87,7 @@ def load_llama_json(request: Request, document: Mapping[str, Any], where: str) -
     return vocabulary(request, "llama", Pre("default", "SentencePiece has none"), table, specials)
 
 
-def load_unigram(request: Request, document: Mapping[str, Any], where: str) -> Vocabulary:
+def load_unigram(request: Asked, document: Mapping[str, Any], where: str) -> Vocabulary:
     """A unigram model in tokenizer.json: pieces with scores, as a tokenizer.model would give them."""
     pairs = document["model"].get("vocab")
     if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):

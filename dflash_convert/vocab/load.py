@@ -9,7 +9,7 @@ from dflash_convert.errors import TokenizerError, UsageError
 from dflash_convert.notes import Note
 from dflash_convert.vocab import hfbpe, jsonroute, spm
 from dflash_convert.vocab.adjust import resolve_leftovers
-from dflash_convert.vocab.assemble import Request, specials_of, trailing_entries, vocabulary
+from dflash_convert.vocab.assemble import Asked, specials_of, trailing_entries, vocabulary
 from dflash_convert.vocab.cache import remembered
 from dflash_convert.vocab.files import EXPECTED, TokenizerFiles, collector_paused, content
 from dflash_convert.vocab.pre import Pre
@@ -42,18 +42,18 @@ def load_vocabulary(
     """
     check_size(vocab_size)
     files = TokenizerFiles(target)
-    request = Request(files, vocab_size, pre, tokenizer_model, plain, eagle3)
+    request = Asked(files, vocab_size, pre, tokenizer_model, plain, eagle3)
     if fresh or vocab_size < LARGE or tokenizer_model is not None:
         return _load(request)
     return remembered(files, (vocab_size, pre, plain, eagle3), lambda: _load(request))
 
 
-def _load(request: Request) -> Vocabulary:
+def _load(request: Asked) -> Vocabulary:
     with collector_paused():
         return _by_files(request)
 
 
-def _by_files(request: Request) -> Vocabulary:
+def _by_files(request: Asked) -> Vocabulary:
     files = request.files
     request.config = files.optional_json("tokenizer_config.json")
     request.model_config = files.optional_json("config.json")
@@ -83,7 +83,7 @@ def check_size(vocab_size: int) -> None:
         raise TokenizerError(f"the drafter's vocab_size is {vocab_size}; it must be from 1 to {MAX_SIZE}")
 
 
-def _from_json(request: Request) -> Vocabulary:
+def _from_json(request: Asked) -> Vocabulary:
     where = request.where("tokenizer.json")
     document = request.files.json("tokenizer.json")
     jsonroute.check_document(document, where)
@@ -106,14 +106,14 @@ def _from_json(request: Request) -> Vocabulary:
     raise TokenizerError(f"{where}: a {kind} tokenizer; llama.cpp's drafters need BPE or SentencePiece")
 
 
-def _model_file(request: Request) -> Path | None:
+def _model_file(request: Asked) -> Path | None:
     """The SentencePiece model: the one given, else the target's own."""
     if request.tokenizer_model is not None:
         return request.tokenizer_model
     return spm.model_file(request.files, request.notes)
 
 
-def _from_model(request: Request, path: Path, document: dict[str, Any] | None = None) -> Vocabulary:
+def _from_model(request: Asked, path: Path, document: dict[str, Any] | None = None) -> Vocabulary:
     inside = path.parent == request.files.directory
     data = (request.files if inside else TokenizerFiles(path.parent)).read(path.name)
     if not spm.is_sentencepiece(data):
@@ -139,7 +139,7 @@ def _from_model(request: Request, path: Path, document: dict[str, Any] | None = 
     return vocabulary(request, "llama", Pre("default", "SentencePiece has none"), table, specials, after=after)
 
 
-def check_stand_in(request: Request, pieces: spm.Pieces, document: dict[str, Any] | None) -> None:
+def check_stand_in(request: Asked, pieces: spm.Pieces, document: dict[str, Any] | None) -> None:
     """A tokenizer.model from elsewhere must have the target's pieces and fill its vocabulary, or it is refused."""
     path, count = request.tokenizer_model, len(pieces.texts)
     if count > request.size or count < request.size * 0.95:
@@ -160,7 +160,7 @@ def check_stand_in(request: Request, pieces: spm.Pieces, document: dict[str, Any
             )
 
 
-def _compare(request: Request, pieces: spm.Pieces, document: dict[str, Any]) -> None:
+def _compare(request: Asked, pieces: spm.Pieces, document: dict[str, Any]) -> None:
     """tokenizer.model is used; tokenizer.json is only checked against it."""
     vocab = document["model"].get("vocab")
     if not isinstance(vocab, dict):

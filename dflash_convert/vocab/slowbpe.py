@@ -6,7 +6,7 @@ from typing import Any
 
 from dflash_convert.errors import TokenizerError
 from dflash_convert.notes import Note
-from dflash_convert.vocab.assemble import Request
+from dflash_convert.vocab.assemble import Asked
 from dflash_convert.vocab.structure import structure_of
 
 # transformers' classes that read this layout -> a name with their split expressions
@@ -18,7 +18,7 @@ SPLIT_OF_CLASS = {
 }
 
 
-def slow_document(request: Request) -> dict[str, Any]:
+def slow_document(request: Asked) -> dict[str, Any]:
     """The tokenizer that vocab.json, merges.txt and added_tokens.json describe, in tokenizer.json's terms."""
     lines = request.files.text("merges.txt").split("\n")
     if lines and lines[0].startswith("#version"):
@@ -41,14 +41,14 @@ def slow_document(request: Request) -> dict[str, Any]:
     }
 
 
-def _decoded(request: Request) -> set[str]:
+def _decoded(request: Asked) -> set[str]:
     """Texts in added_tokens_decoder, whose entries say more than added_tokens.json does."""
     decoder = request.config.get("added_tokens_decoder")
     entries = decoder.values() if isinstance(decoder, dict) else ()
     return {entry["content"] for entry in entries if isinstance(entry, dict) and isinstance(entry.get("content"), str)}
 
 
-def _splitter(request: Request) -> dict[str, Any]:
+def _splitter(request: Asked) -> dict[str, Any]:
     kind = request.config.get("tokenizer_class")
     name = SPLIT_OF_CLASS.get(str(kind))
     if name is None:

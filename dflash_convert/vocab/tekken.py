@@ -11,7 +11,7 @@ from typing import Any
 from dflash_convert.container.types import ValueType, array, boolean, string, u32
 from dflash_convert.errors import TokenizerError
 from dflash_convert.notes import Note
-from dflash_convert.vocab.assemble import Request, finish, leading_entries
+from dflash_convert.vocab.assemble import Asked, finish, leading_entries
 from dflash_convert.vocab.bytelevel import to_letters
 from dflash_convert.vocab.files import is_int
 from dflash_convert.vocab.pre import Pre, given_pre
@@ -47,7 +47,7 @@ LEGACY = [
 ENDS = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": "<pad>"}
 
 
-def load_tekken(request: Request) -> Vocabulary:
+def load_tekken(request: Asked) -> Vocabulary:
     """llama.cpp's ``gpt2`` model with pre ``tekken``, in the reference's key order for this route."""
     where = request.where(NAME)
     data = request.files.json(NAME)
@@ -71,7 +71,7 @@ def load_tekken(request: Request) -> Vocabulary:
     return _assemble(request, pre, table, _ids(special), _merges(tokens, where))
 
 
-def _assemble(request: Request, pre: Pre, table: TokenTable, specials: Specials, merges: list[str]) -> Vocabulary:
+def _assemble(request: Asked, pre: Pre, table: TokenTable, specials: Specials, merges: list[str]) -> Vocabulary:
     template, notes = find_template(request.files, request.config or {"": ""}, plain=request.plain)
     if template is None:
         notes = [*notes, Note("info", "no chat template in the target; a drafter does not need one")]

@@ -15,7 +15,7 @@ from typing import Any
 from dflash_convert.errors import TokenizerError
 from dflash_convert.notes import Note
 from dflash_convert.vocab.adjust import adjust_specials, resolve_leftovers
-from dflash_convert.vocab.assemble import Request, say_no_bos, specials_of, vocabulary
+from dflash_convert.vocab.assemble import Asked, say_no_bos, specials_of, vocabulary
 from dflash_convert.vocab.bytelevel import added_tokens, to_letters
 from dflash_convert.vocab.pre import given_pre, identify_pre
 from dflash_convert.vocab.structure import structure_of
@@ -84,7 +84,7 @@ def merges_of(ranks: Mapping[bytes, int]) -> tuple[list[str], int]:
     return lines, lost
 
 
-def load_tiktoken(request: Request, name: str, data: bytes) -> Vocabulary:
+def load_tiktoken(request: Asked, name: str, data: bytes) -> Vocabulary:
     """llama.cpp's ``gpt2`` model from the ranks file ``name``."""
     where = request.where(name)
     ranks = read_ranks(data, where)
@@ -117,7 +117,7 @@ def load_tiktoken(request: Request, name: str, data: bytes) -> Vocabulary:
     return vocabulary(request, "gpt2", pre, table, specials, merges=lines, after=after)
 
 
-def special_tokens(request: Request, name: str, first: int) -> dict[str, int]:
+def special_tokens(request: Asked, name: str, first: int) -> dict[str, int]:
     """Text -> id of the tokens beyond the ranks; those that tokenizer_config.json names keep their names."""
     named = {token.id: token.text for token in added_tokens({}, request.config, name)[0] if token.id >= first}
     if name.startswith(("qwen", "hy")):
@@ -143,7 +143,7 @@ def as_document(texts: list[str], ranks: Mapping[bytes, int], merges: list[str],
     }
 
 
-def _pattern(request: Request, name: str) -> str:
+def _pattern(request: Asked, name: str) -> str:
     """The split expression: from the repository's Python text, else the one its family is known for."""
     for path in request.files.glob("tokenization_*.py"):
         pattern = pattern_in(request.files.text(path.name))
