@@ -43,7 +43,7 @@ def number(value: float) -> str:
 
 def counted(count: int, thing: str) -> str:
     """``1 job``, ``2 jobs``."""
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+    return f"{count} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -65,6 +65,12 @@ def duration(seconds: float) -> str:
     whole = round(seconds)
     minutes, rest = divmod(whole, 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def named(names: Sequence[str], most: int = 4) -> str:
+    """The first ``most`` of them, and how many more."""
+    shown = ", ".join(shorten(name, 30) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def wrap(line: str, width: int | None) -> list[str]:

@@ -13,6 +13,7 @@ from dflash_convert.cli import complete
 from dflash_convert.cli.common import Given
 from dflash_convert.cli.swapped import put_right
 from dflash_convert.errors import UsageError
+from dflash_convert.text import counted, named
 
 if TYPE_CHECKING:
     from dflash_convert.contest.candidates import Candidate
@@ -104,11 +105,14 @@ class ContestGiven(Given):
         if self.preset and self.html and self.preset.resolve() == self.html.resolve():
             raise UsageError(f"--preset and --html are both {self.preset}", tip="give two names")
         self.check_outputs(preset=self.preset, html=self.html)
+        self.say(f"{example.split()[1]}: {counted(len(self.candidates), 'candidate')} on {self.target.name}")
         with put_right(self.candidates, str(self.target)):
             made = prepare(self.options())
         self.check_outputs(preset=self.preset, html=self.html, inputs=made.candidates)
         for name, reason in made.refused.items():
             self.say(f"not run: {name}: {reason}")
+        prompts = f"{counted(len(made.items), 'prompt')} ({named([item.name for item in made.items])})"
+        self.say(f"will run {prompts}, {counted(self.rounds, 'round')}")
         for each in made.candidates if self.preset or self.html else ():
             preset.text(self.target, each)  # a name that no preset can hold is told before hours of runs
         return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from dflash_convert.cli.progress import Progress
     from dflash_convert.validation.options import Options
     from dflash_convert.validation.result import ValidationResult
+    from dflash_convert.validation.setup import Setup
 
 FILE = click.Path(path_type=Path)
 THRESHOLDS = ("min_acceptance", "min_mean_length", "min_speedup", "min_tokens_per_second", "tolerance", "near_tie")
@@ -136,23 +138,40 @@ def command(given: ValidateGiven) -> None:
     require_target(given.target)
     from dflash_convert.validation import expected, run
 
+    given.say(f"validate: {given.drafter.name} with {given.target.name}")
     with put_right(str(given.drafter), str(given.target)):
         setup = run.prepare(options_of(given))
     given.show_notes(setup.notes)
     given.say(_recorded(setup.options))
+    given.say(expected.plan(setup))
     with given.bar("validating", "requests", expected.requests(setup)) as bar, leaving("nothing was written"):
-        result = run.validate(setup, lambda text, detail: _seen(given, bar, text, detail))
+        result = run.validate(setup, _Seen(given, bar, setup))
     _show(result, given)
     result.raise_for_status()
     nextsteps.show(given, _next(result, given))
 
 
-def _seen(given: ValidateGiven, bar: Progress, text: str, detail: bool) -> None:
-    if given.verbose or not detail:
-        given.say(text)
-    if detail:  # a prompt
-        bar.item(text)
-        bar.update()
+class _Seen:
+    """What the validation tells of itself: messages, each prompt as it begins, and after a round what is left."""
+
+    def __init__(self, given: ValidateGiven, bar: Progress, setup: Setup) -> None:
+        self._given, self._bar, self._setup = given, bar, setup
+        self._began, self._begun = time.monotonic(), 0
+
+    def __call__(self, text: str, detail: bool) -> None:
+        if self._given.verbose or not detail:
+            self._given.say(text)
+        if detail:  # a prompt
+            self._estimate()
+            self._bar.item(text)
+            self._bar.update()
+
+    def _estimate(self) -> None:
+        from dflash_convert.validation import expected
+
+        if self._begun == expected.a_round(self._setup):
+            self._given.say(expected.left(self._setup, time.monotonic() - self._began) or "")
+        self._begun += 1
 
 
 def options_of(given: ValidateGiven) -> Options:

@@ -13,7 +13,7 @@ from dflash_convert.contest.report import head_json, ruling_json
 from dflash_convert.contest.trial import Say, run
 from dflash_convert.contest.works import Loads, make
 from dflash_convert.errors import PairingError
-from dflash_convert.text import columns, percent, shorten
+from dflash_convert.text import columns, counted, percent, shorten
 from dflash_convert.validation.pair import read_target
 
 KEEPS, LOSES = 0.9, 0.3  # shares of the first target's acceptance
@@ -46,6 +46,7 @@ def compare_targets(
     PairingError when that is all of them. The contest is that of the first that ran."""
     for target in targets:
         read_target(target)  # a drafter among them is told before anything runs
+    say(f"will run the drafter on {counted(len(targets), 'target')}, {counted(rounds, 'round')} each")
     first: Contest | None = None
     found = []
     for target in targets:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
@@ -18,6 +19,7 @@ from dflash_convert.jsonfile import read_json
 from dflash_convert.measure.schedule import Stint, schedule
 from dflash_convert.measure.speed import Pass, Sample
 from dflash_convert.output import write_text
+from dflash_convert.text import counted, duration
 from dflash_convert.validation.result import build
 from dflash_convert.watching import UNSEEN, Watch
 
@@ -193,9 +195,18 @@ def run(
     watch.begin(len(candidates) * rounds * len(work.requests), work.label)
     book = book or Book()
     before = len(book.passes.get(0, {}))
-    for each in schedule(len(candidates), rounds):
+    stints = schedule(len(candidates), rounds)
+    if len(stints) > 1:
+        say(f"{work.label}: {counted(len(candidates), 'candidate')}, at most {counted(len(stints), 'engine start')}")
+    told = False
+    for i, each in enumerate(stints):
         stint = Stint(each.side, tuple(before + number for number in each.rounds))
+        starts, began = book.starts, time.monotonic()
         _stint(engines, candidates[stint.side], stint, work, store, say, book, watch)
+        more = sum(len(later.rounds) for later in stints[i + 1 :])
+        if more and not told and book.starts > starts:
+            seconds, told = time.monotonic() - began, True
+            say(f"that start took {duration(seconds)}: about {duration(seconds / len(each.rounds) * more)} left")
     return book
 
 

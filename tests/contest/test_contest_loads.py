@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -118,3 +119,16 @@ def test_text_comes_before_every_image_and_again_behind_each() -> None:
     pictured = [isinstance(r.messages[0]["content"], list) for r in made.requests]
     assert pictured == [kind == image for kind in made.kinds]
     assert made.requests[0].messages[0]["content"] == "What is this?"
+
+
+@pytest.mark.parametrize("command", ["compare", "tune"])
+def test_what_will_run_is_told_before_it_does(command: str, played: Callable[..., Any]) -> None:
+    ran = played(command)
+    assert ran.code == 0, ran.err
+    lines = ran.err.splitlines()
+    assert re.fullmatch(rf"{command}: 1 candidate on target-bf16\.gguf", lines[0])
+    assert lines[1] == "will run 2 prompts (one, two), 3 rounds"
+    begun = next(i for i, line in enumerate(lines) if re.search(r", round \d", line))
+    assert any(re.search(r"(at most|about) \d+ engine starts", line) for line in lines[:begun])
+    took = [i for i, line in enumerate(lines) if re.fullmatch(r"that start took .*: about .* left", line)]
+    assert took[0] > begun

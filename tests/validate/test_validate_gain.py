@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -162,3 +163,26 @@ def test_progress_knows_how_many_requests_there_are(validate: Validate) -> None:
     two = tuple(Item(name, "set", 31, prompt=name) for name in ("one", "two"))
     planned = replace(setup(quick=False, long_context=512), items=two, n_max=(4, 2))
     assert len(begun) == expected.requests(planned) == 3 * (2 + 2 + 2) + 2 * (2 + 2)
+
+
+def test_what_will_run_is_told_before_it_does(validate: Validate) -> None:
+    ran = validate("normal", "--n-max", "4,2", "--rounds", 3)
+    lines = ran.err.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("round 1 of 3"))
+    assert lines[0].startswith("validate: dflash-")
+    plan = "will run 2 prompts (one, two) in 3 rounds: at most 26 requests, 7 engine starts"
+    assert plan in lines[:first]
+    rest = next(
+        i for i, line in enumerate(lines) if re.fullmatch(r"the first round took .*: about .* left, or less", line)
+    )
+    assert rest > first
+    quick = validate("normal", "--n-max", "4", "--quick")
+    assert "in 1 round: at most 4 requests, 2 engine starts" in quick.err
+    assert "the first round took" not in quick.err
+    assert validate("normal", "--n-max", "4", "--quick", "-q").err == ""
+
+
+def test_a_drafter_beside_is_counted() -> None:
+    alone = setup(quick=True)
+    both = replace(alone, beside=alone.pair.drafter)
+    assert expected.requests(both) == expected.requests(alone) * 3 // 2
