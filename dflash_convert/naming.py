@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,19 @@ from pathlib import Path
 from dflash_convert.llama import Variant
 
 FIRST_GUESS = "n-max is a first guess: dflash-convert tune TARGET.gguf DRAFTER.gguf finds what pays here"
+
+
+# directories that are called after what they are, not after their model
+NO_MODEL = re.compile(
+    r"(the[-_ ]?)?(targets?|models?|llms?|main|master|snapshots?|checkpoints?([-_]\d+)?|weights?|base|hf|files?"
+    r"|downloads?|out(put)?s?|final|merged|tmp|temp|new|latest|\d+|[0-9a-f]{7,64})",
+    re.IGNORECASE,
+)
+
+
+def says_no_model(name: str) -> bool:
+    """Whether a directory's name (``target``, ``main``, a commit's hash) says nothing about the model in it."""
+    return NO_MODEL.fullmatch(name) is not None
 
 
 def default_name(variant: Variant, target_name: str, outtype: str, suffix: str = "") -> str:

@@ -22,6 +22,7 @@ from dflash_convert.conversion import Options, Source
 from dflash_convert.drafter import TensorPlan
 from dflash_convert.encode.pool import Pool
 from dflash_convert.errors import CheckpointError, ConfigError, OutputError, PairingError, UsageError
+from dflash_convert.naming import says_no_model
 from dflash_convert.plan import TypeOptions, resolve_outtype
 from dflash_convert.system import can_share
 from dflash_convert.target import Target
@@ -334,3 +335,25 @@ def test_mistakes_of_usage_are_told_with_a_cure(fixtures: Path, arguments: tuple
     done = subprocess.run(command, cwd=fixtures.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "silent"),
+    [
+        *[
+            (name, True)
+            for name in ("target", "Model", "main", "snapshots", "b968826d9c46dd6066d109eabc6255188de91218")
+        ],
+        *[(name, False) for name in ("Qwen3-8B", "tiny", "gemma-4-model", "facade", "phi")],
+    ],
+)
+def test_a_directory_that_names_no_model(name: str, silent: bool) -> None:
+    assert says_no_model(name) is silent
+
+
+def test_a_file_named_after_such_a_directory_is_told(fixtures: Path, tmp_path: Path) -> None:
+    base = (fixtures / "tiny-js/drafter", "--target-model-dir", fixtures / "tiny-js/target", "--dry-run")
+    words = "WARNING: the file is named after the target's directory, 'target': --target-name gives"
+    assert words in run(*base).stderr
+    assert words not in run(*base, "--target-name", "tiny").stderr
+    assert words not in run(*base, "-o", tmp_path / "a.gguf").stderr
