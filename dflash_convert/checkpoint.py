@@ -116,13 +116,8 @@ def _find_index(directory: Path) -> Path | None:
 
 
 def _from_index(directory: Path, index: Path) -> dict[str, SourceTensor]:
-    weight_map = read_json(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not all(isinstance(v, str) for v in weight_map.values()):
-        raise CheckpointError(f"{index.name}: weight_map is missing or does not map names to files")
+    weight_map = _weight_map(index)
     files = sorted(set(weight_map.values()))
-    for name in files:
-        if not _is_plain_name(name):
-            raise CheckpointError(f"{index.name}: {name!r} is not a file name inside the checkpoint's directory")
     missing = [name for name in files if not arrivals.present(directory / name)]
     if missing:
         raise CheckpointError(
@@ -136,6 +131,23 @@ def _from_index(directory: Path, index: Path) -> dict[str, SourceTensor]:
     if extra:
         raise CheckpointError(f"{index.name} does not list tensor {extra[0]!r} of {tensors[extra[0]].file.name}")
     return tensors
+
+
+def listed_files(directory: Path) -> list[str] | None:
+    """The weight files that the index of ``directory`` lists, by name; None without an index."""
+    index = _find_index(directory)
+    return None if index is None else sorted(set(_weight_map(index).values()))
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    """Tensor to file, each a plain name; CheckpointError for anything else."""
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(v, str) for v in weight_map.values()):
+        raise CheckpointError(f"{index.name}: weight_map is missing or does not map names to files")
+    for name in sorted(set(weight_map.values())):
+        if not _is_plain_name(name):
+            raise CheckpointError(f"{index.name}: {name!r} is not a file name inside the checkpoint's directory")
+    return weight_map
 
 
 def _is_plain_name(name: str) -> bool:
@@ -195,7 +207,7 @@ def read_safetensors(path: Path) -> dict[str, SourceTensor]:
     """The tensors of one file, sorted by name; CheckpointError for every rule of the format it breaks."""
     tensors, source = [], arrivals.header_of(path)
     try:
-        start, size = _check_header(source)
+        start, size = _check_header(path, source)
         at = start
         with safe_open(source, framework="numpy") as file:  # maps the file; no tensor is touched
             for name in file.offset_keys():
@@ -216,10 +228,13 @@ def _tensor(path: Path, name: str, found: Any, offset: int) -> SourceTensor:
     return SourceTensor(name, path, dtype, shape, offset, math.prod(shape) * DTYPE_BYTES[dtype])
 
 
-def _check_header(path: Path) -> tuple[int, int]:
-    """(where the data starts, bytes of the file), after what the library does not look at: limits, names, dtypes."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
+def _check_header(path: Path, source: Path) -> tuple[int, int]:
+    """(where the data starts, bytes of the file), after what the library does not look at: limits, names, dtypes.
+
+    ``source`` is read, messages name ``path``.
+    """
+    size = source.stat().st_size
+    with source.open("rb") as file:
         prefix = file.read(8)
         if len(prefix) < 8 or prefix.startswith(b"version "):
             tip = "a Git LFS pointer: run git lfs pull" if prefix.startswith(b"version ") else "finish the download"

@@ -17,14 +17,14 @@ from pathlib import Path, PurePosixPath
 
 from dflash_convert import hub_names
 from dflash_convert.arrivals import Arrivals
+from dflash_convert.checkpoint import listed_files
 from dflash_convert.container.reader import Gguf
 from dflash_convert.container.types import MAGIC
 from dflash_convert.errors import DflashError, HubError, UsageError
-from dflash_convert.hashing import sha256_of
+from dflash_convert.hub_cache import cached, checked, hashes, remember
 from dflash_convert.hub_gguf import models_of, remote_header
 from dflash_convert.hub_trouble import check_variables, explain, no_connection
 from dflash_convert.hub_weights import coming
-from dflash_convert.jsonfile import read_json
 from dflash_convert.notes import Note
 
 TARGET_FILES = (
@@ -51,9 +51,7 @@ TARGET_FILES = (
 # of these, what does not say that a tokenizer is there
 SETTINGS = ("config.json", "generation_config.json", "chat_template.jinja", "chat_template.json")
 DRAFTER_FILES = ("config.json", "README.md", "mask_embedding.pt")
-SMALL = 64 << 20  # bytes; larger files get a hash only when the cache knows it
 _SPEC = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?P<sub>(?:/[\w.-]+)*)(?:@(?P<rev>[\w./-]+))?")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _SNAPSHOT = re.compile(r"models--(?P<repo>.+)")
 Choice = Callable[[Sequence[str]], list[str]]
 
@@ -159,7 +157,10 @@ def fetch_file(text: str, name: str) -> Path:
 
     inside = spec.inside(name)
     try:
-        return Path(hf_hub_download(spec.repo, inside, revision=spec.revision))
+        with checked(spec.repo, spec.revision, [inside]):
+            return Path(hf_hub_download(spec.repo, inside, revision=spec.revision))
+    except DflashError:
+        raise
     except errors.LocalEntryNotFoundError as error:
         raise HubError(
             f"{spec.repo}: the Hub cannot be reached, and the cache does not hold {inside}",
@@ -168,16 +169,13 @@ def fetch_file(text: str, name: str) -> Path:
     except errors.EntryNotFoundError as error:
         raise HubError(f"{spec.repo} has no {inside}", tip="Name another repository or a local file.") from error
     except Exception as error:  # see _from_hub
-        explain(error, spec.repo, spec.revision)
+        explain(error, spec.repo, spec.revision, inside)
 
 
 def cached_file(text: str, name: str) -> Path | None:
     """A file of a repository that an earlier run has fetched; never touches the network."""
-    from huggingface_hub import try_to_load_from_cache
-
     spec = parse_spec(text)
-    found = try_to_load_from_cache(spec.repo, name, revision=spec.revision) if spec is not None else None
-    return Path(found) if isinstance(found, str) else None
+    return cached(spec.repo, spec.revision, name) if spec is not None else None
 
 
 def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
@@ -277,21 +275,6 @@ def cache_origin(path: Path) -> tuple[str | None, str | None, str | None]:
     return None, None, None
 
 
-def hashes(path: Path) -> dict[str, str]:
-    """SHA-256 of the files in one folder: from the cache's own name for large files, else of the bytes."""
-    found = {}
-    for entry in sorted(path.iterdir()):
-        if not entry.is_file():
-            continue
-        # one link, not all of them: the cache's blob may itself be a link into a store with names of another kind
-        blob = entry.readlink() if entry.is_symlink() else entry
-        if _SHA256.fullmatch(blob.name) and blob.parent.name == "blobs":
-            found[entry.name] = blob.name
-        elif entry.stat().st_size <= SMALL:
-            found[entry.name] = sha256_of(entry)
-    return found
-
-
 def _from_hub(spec: Spec, role: str, choose: Choice, progress: bool, how: Weights) -> Resolved:
     check_variables()
     from huggingface_hub import HfApi, constants
@@ -312,11 +295,11 @@ def _from_hub(spec: Spec, role: str, choose: Choice, progress: bool, how: Weight
                 return _remote_gguf(spec, str(info.sha), gguf, listed if gguf == spec.subfolder else inside)
         _check_folder(spec, role, chosen, listed)
         weights = [name for name in chosen if name.endswith(".safetensors")]
-        folder = _fetch(spec, spec.revision, sorted(set(chosen) - set(weights)))
+        commit = str(info.sha)  # of the listing: the revision may move before the last file has come
+        folder = _fetch(spec, commit, sorted(set(chosen) - set(weights)))
         how.accept(folder)
-        _, commit, _ = cache_origin(folder)
         if weights and how.later is not None:
-            how.later(coming(spec.repo, str(commit), {folder / name: spec.inside(name) for name in weights}))
+            how.later(coming(spec.repo, commit, {folder / name: spec.inside(name) for name in weights}))
         elif weights:
             _fetch(spec, commit, weights)
     except DflashError:
@@ -339,12 +322,15 @@ def _remote_gguf(spec: Spec, commit: str, name: str, names: Sequence[str]) -> Re
     return Resolved(Path(name), spec.repo, commit, notes=_which(name, names), header=header)
 
 
-def _fetch(spec: Spec, revision: str | None, names: Sequence[str]) -> Path:
-    """The folder in the cache with these files; the cache also remembers which commit ``revision`` stands for."""
-    from huggingface_hub import snapshot_download
+def _fetch(spec: Spec, commit: str, names: Sequence[str]) -> Path:
+    """The folder in the cache with these files; the cache also remembers that the revision stands for ``commit``."""
+    from huggingface_hub import constants, snapshot_download
 
     patterns = [glob.escape(spec.inside(name)) for name in names]
-    return Path(snapshot_download(spec.repo, revision=revision, allow_patterns=patterns)) / spec.subfolder
+    with checked(spec.repo, commit, [spec.inside(name) for name in names]):
+        snapshot = Path(snapshot_download(spec.repo, revision=commit, allow_patterns=patterns))
+    remember(snapshot, spec.revision or constants.DEFAULT_REVISION, commit)
+    return snapshot / spec.subfolder
 
 
 def _check_folder(spec: Spec, role: str, chosen: Sequence[str], listed: Sequence[str]) -> None:
@@ -363,13 +349,11 @@ def _from_cache(
     spec: Spec, role: str, reason: str, tip: str | None = None, cause: BaseException | None = None
 ) -> Resolved:
     """What an earlier run has fetched; HubError when that is not enough."""
-    from huggingface_hub import try_to_load_from_cache
-
     gguf = _cached_gguf(spec) if role == "target" else None
     if gguf is not None:
         return replace(_local(gguf, role), notes=(Note("warning", f"{spec.repo}: {reason}; the cache's copy is used"),))
-    config = try_to_load_from_cache(spec.repo, spec.inside("config.json"), revision=spec.revision)
-    path = Path(config).parent if isinstance(config, str) else None
+    config = cached(spec.repo, spec.revision, spec.inside("config.json"))
+    path = config.parent if config is not None else None
     missing = _missing(path, role)
     revision = spec.revision or "main"
     if path is None or missing:
@@ -405,8 +389,7 @@ def _missing(path: Path | None, role: str) -> str | None:
     if role == "target":
         names = [entry.name for entry in path.iterdir()]
         return None if len(matching(names, TARGET_FILES)) > 1 else "its tokenizer files"
-    index = path / "model.safetensors.index.json"
-    if index.is_file():
-        shards = sorted(set(read_json(index).get("weight_map", {}).values()))
+    shards = listed_files(path)
+    if shards is not None:
         return next((shard for shard in shards if not (path / shard).is_file()), None)
     return None if any(path.glob("*.safetensors")) else "its weights"

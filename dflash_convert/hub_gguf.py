@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from dflash_convert.container.header import read_header
 from dflash_convert.container.reader import Gguf
 from dflash_convert.container.shards import SHARD
+from dflash_convert.hub_ranges import remote
 
 # files beside a model that are none, by the names that their makers give them
 BESIDE = re.compile(r"mmproj|imatrix|(^|[-_.])(lora|vocab)[-_.]|^(dflash|dspark|eagle3|mtp)-", re.IGNORECASE)
@@ -27,12 +28,5 @@ def models_of(names: Sequence[str]) -> list[str]:
 
 def remote_header(repository: str, commit: str, name: str) -> Gguf:
     """The header of ``name`` at ``commit``; the library's own errors pass."""
-    from huggingface_hub import HfFileSystem
-
-    with HfFileSystem().open(f"{repository}@{commit}/{name}", "rb", cache_type="none") as file:
-
-        def read(start: int, end: int) -> bytes:
-            file.seek(start)
-            return bytes(file.read(end - start))
-
-        return read_header(Path(PurePosixPath(name).name), int(file.size), read)
+    with remote(repository, commit, name) as file:
+        return read_header(Path(PurePosixPath(name).name), file.size, file.read)

@@ -10,6 +10,7 @@ from typing import NoReturn
 from urllib.parse import urlsplit
 
 from dflash_convert.errors import HubError, chain
+from dflash_convert.text import shorten
 
 TIMEOUTS = ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT")
 PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
@@ -21,6 +22,8 @@ CERTIFICATE_TIP = (
 PAGE_TIP = (
     "A network's login page or a proxy answered in the Hub's place: open the Hub's page in a browser, then try again."
 )
+
+LISTING_TIP = "If HF_ENDPOINT names a mirror, unset it; or try later."
 
 
 def check_variables() -> None:
@@ -85,13 +88,13 @@ def no_connection(error: BaseException) -> tuple[str, str | None] | None:
     return None
 
 
-def explain(error: Exception, repository: str, revision: str | None) -> NoReturn:
+def explain(error: Exception, repository: str, revision: str | None, name: str = "a file") -> NoReturn:
     """HubError of one sentence per kind of refusal; the library's own text may quote headers and is only the cause."""
-    message, tip = _refusal(error, revision)
+    message, tip = _refusal(error, revision, name)
     raise HubError(f"{repository}{message}", tip=tip) from error
 
 
-def _refusal(error: Exception, revision: str | None) -> tuple[str, str | None]:
+def _refusal(error: Exception, revision: str | None, name: str) -> tuple[str, str | None]:
     from huggingface_hub import errors
 
     status = getattr(getattr(error, "response", None), "status_code", None)
@@ -110,10 +113,17 @@ def _refusal(error: Exception, revision: str | None) -> tuple[str, str | None]:
         return ": the Hub refused the token", "Set a valid HF_TOKEN, or unset it."
     if _is_page(error):
         return ": the answer is no answer of the Hub", PAGE_TIP
+    if status == 403:
+        tip = "Open its page in a browser: a token without the right to read it, or a network's filter, is refused so."
+        return f": the Hub refuses {name} (status 403)", tip
     if status is not None:
         return f": the Hub answered with status {status}", "Try again later."
     if isinstance(error, OSError) and error.errno is not None:
         return f": the download cannot be stored ({error.strerror})", None
+    if isinstance(error, OSError) and "Consistency check failed" in str(error):
+        return f": what came for {name} has not the length that the Hub states for it", PAGE_TIP
+    if isinstance(error, KeyError):  # the library takes the listing's fields for granted
+        return f": the Hub's listing of its files has no field {shorten(str(error))}", LISTING_TIP
     return f": the download failed ({type(error).__name__})", "Try again; -v shows the cause."
 
 

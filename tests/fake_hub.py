@@ -51,7 +51,8 @@ class FakeHub:
     """``log`` holds every request that was answered; ``break_after`` cuts downloads after so many bytes, once.
 
     A download of a file named in ``held`` sets the first event and begins when the second is set; parts of the file
-    may be read before.
+    may be read before.  ``bodies`` and ``parts`` hold what comes instead of a file and of a part of it, ``sizes`` what
+    the listing says instead of its size (None: nothing).
     """
 
     def __init__(self) -> None:
@@ -60,6 +61,9 @@ class FakeHub:
         self.fail: dict[str, int] = {}
         self.break_after: int | None = None
         self.held: dict[str, tuple[threading.Event, threading.Event]] = {}
+        self.bodies: dict[str, bytes] = {}
+        self.parts: dict[str, bytes] = {}
+        self.sizes: dict[str, int | None] = {}
         hub = self
 
         class Handler(_Handler):
@@ -167,9 +171,9 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(404, {"error": "Invalid rev id"}, {"X-Error-Code": "RevisionNotFound"})
         files = repo.history[commit]
         if verb == "tree":
-            return self._send(
-                200, [{"type": "file", "path": k, "size": len(v), "oid": _etag(v)} for k, v in files.items()]
-            )
+            sizes = {k: self.hub.sizes.get(k, len(v)) for k, v in files.items()}
+            listed: list[dict[str, Any]] = [{"type": "file", "path": k, "oid": _etag(v)} for k, v in files.items()]
+            return self._send(200, [e if sizes[e["path"]] is None else e | {"size": sizes[e["path"]]} for e in listed])
         siblings = [{"rfilename": path} for path in files]
         return self._send(
             200, {"id": name, "modelId": name, "sha": commit, "siblings": siblings, "private": False, "tags": []}
@@ -214,6 +218,9 @@ class _Handler(BaseHTTPRequestHandler):
             refused = self.hub.fail.get(unquote(urlsplit(self.path).path))
             if refused is not None:
                 return self._send(refused)
+        instead = (self.hub.bodies if not start or start.endswith("-") else self.hub.parts).get(name)
+        if self.command == "GET" and instead is not None:
+            return self._send(206 if start else 200, instead, headers)
         if start.startswith("bytes="):
             first, _, last = start[6:].partition("-")
             end = min(int(last) + 1, len(data)) if last else len(data)

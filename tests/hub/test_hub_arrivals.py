@@ -19,6 +19,7 @@ from dflash_convert.arrivals import Arrivals, Head
 from dflash_convert.checkpoint import Reader, SourceTensor, open_checkpoint
 from dflash_convert.conversion import Options, Source, prepare, write
 from dflash_convert.errors import CheckpointError, DflashError, HubError
+from dflash_convert.hub_weights import compare
 from dflash_convert.target import Target
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -151,17 +152,21 @@ def test_a_file_that_does_not_come_leaves_nothing(threads: int, coming: Coming, 
 
 
 @pytest.mark.parametrize("change", ["size", "header"])
-def test_another_file_than_was_planned_from_is_refused(change: str, coming: Coming) -> None:
+def test_another_file_than_was_planned_from_is_refused_and_removed(change: str, coming: Coming) -> None:
     def fetch(path: Path) -> None:
         data = coming.files[path.name]
         path.write_bytes(data + b"x" if change == "size" else data.replace(b"weight", b"weighs", 1))
+        compare(path, head_of(data), path.name)
 
     path = coming.directory / SHARDS[0]
     with (
         Arrivals({path: head_of(coming.files[SHARDS[0]])}, fetch),
-        pytest.raises(HubError, match="not the one whose header was read"),
+        pytest.raises(HubError, match="not the one whose header was read") as told,
     ):
         arrivals.wait(path)
+    assert told.value.tip is not None
+    assert "removed from the cache" in told.value.tip
+    assert not path.exists()
 
 
 def test_who_waits_when_nothing_is_wanted_any_more_is_told(coming: Coming) -> None:
