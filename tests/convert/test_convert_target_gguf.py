@@ -14,7 +14,7 @@ from pair_cases import write_fixture_cases, write_target
 from dflash_convert.checkpoint import read_config
 from dflash_convert.cli import main
 from dflash_convert.container.reader import Gguf, open_gguf
-from dflash_convert.container.types import KV, TensorType, ValueType, array, string, u32
+from dflash_convert.container.types import KV, TensorType, ValueType, array, array_length, string, u32
 from dflash_convert.container.writer import Entry, GgufOutput, layout
 from dflash_convert.conversion import Conversion, Options, Source, prepare
 from dflash_convert.errors import ContainerError, FamilyError, TokenizerError, UsageError
@@ -47,7 +47,8 @@ def pair(fixtures: Path) -> Path:
 
 
 def write_gguf(path: Path, keys: list[KV], tensors: int = 1) -> Path:
-    entries = [Entry(f"t{i}.weight", (1, 32), TensorType.F32) for i in range(tensors)]
+    rows = next((array_length(kv.value) for kv in keys if kv.name == "tokenizer.ggml.tokens"), 0) or 1
+    entries = [Entry("token_embd.weight", (rows, 32), TensorType.F32)] * tensors
     with GgufOutput(path, entries, layout(keys, entries)) as output:
         output.commit()
     return path
