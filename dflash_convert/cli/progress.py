@@ -95,6 +95,7 @@ class Progress(Watch):
             delay=1e-6,  # its first look comes when its names are there
         )
         self._bar.phase, self._bar.count_unit = self._phase, self._unit
+        self._bar.refresh()
 
     def update(self, done: int = 1) -> None:
         """So much more is done."""

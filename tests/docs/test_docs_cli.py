@@ -133,6 +133,6 @@ def test_progress_only_on_a_terminal(tmp_path: Path, fixtures: Path) -> None:
     source = ("convert", str(pair / "drafter"), "--target-model-dir", str(pair / "target"))
     call = (*source, "-o", str(tmp_path), "--force")
     shown = on_a_terminal(*call, TERM="xterm")
-    assert re.search(r"converting: +\d+%.*weights/s", shown)
-    assert "weights/s" not in on_a_terminal(*call, "-q", TERM="xterm")
-    assert "weights/s" not in run(*call).stderr
+    assert re.search(r"converting: +\d+ % \|.*weights", shown)
+    assert "converting:" not in on_a_terminal(*call, "-q", TERM="xterm")
+    assert "converting:" not in run(*call).stderr
