@@ -116,6 +116,8 @@ def _refusal(error: Exception, revision: str | None, name: str) -> tuple[str, st
     if status == 403:
         tip = "Open its page in a browser: a token without the right to read it, or a network's filter, is refused so."
         return f": the Hub refuses {name} (status 403)", tip
+    if status == 404:
+        return f": the Hub has no {name} (status 404)", "The repository may have changed meanwhile: try again."
     if status is not None:
         return f": the Hub answered with status {status}", "Try again later."
     if isinstance(error, OSError) and error.errno is not None:

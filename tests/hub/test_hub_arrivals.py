@@ -244,6 +244,8 @@ def test_a_hub_that_fails_in_the_middle_leaves_no_output_and_what_it_gave(
     released.set()
     process.join(60)
     assert done[0].returncode == 8, done[0].stderr
+    assert f"the Hub refuses {SHARDS[1]} (status 403)" in done[0].stderr
+    assert "later" not in done[0].stderr
     assert [*out.parent.iterdir()] == []
     hub.fail.clear()
     hub.log.clear()

@@ -90,6 +90,55 @@ def test_a_page_in_place_of_a_file(hub: FakeHub, fixtures: Path, tmp_path: Path)
     assert not (tmp_path / "x.gguf").exists()
 
 
+def test_only_files_of_the_same_repositorys_cache_are_discarded(tmp_path: Path) -> None:
+    from dflash_convert.hub_cache import discard
+
+    snapshot = tmp_path / "models--a--b" / "snapshots" / "c"
+    blobs, elsewhere = tmp_path / "models--a--b" / "blobs", tmp_path / "elsewhere"
+    for folder in (snapshot, blobs, elsewhere):
+        folder.mkdir(parents=True)
+        (folder / "x").write_bytes(b"x")
+    (snapshot / "in").symlink_to(Path("../../blobs/x"))
+    (snapshot / "out").symlink_to(elsewhere / "x")
+    for name in ("in", "out", "x"):
+        assert "removed from the cache" in discard(snapshot / name)
+    assert [*snapshot.iterdir(), *blobs.iterdir()] == []
+    assert (elsewhere / "x").exists()
+
+
+def test_a_file_that_cannot_be_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dflash_convert.hub_cache import discard
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert discard(tmp_path / "x") == f"Delete {tmp_path / 'x'}, then run the command again."
+
+
+class Moving(dict[str, str]):
+    """Refs of which main moves as soon as it has been asked for."""
+
+    def get(self, name: str, default: str = "") -> str:  # type: ignore[override]
+        found = super().get(name, default)
+        self["main"] = self["next"]
+        return found
+
+
+def test_every_file_is_of_the_commit_that_was_listed(hub: FakeHub, fixtures: Path, tmp_path: Path) -> None:
+    repo = hub.repos["owner/drafter"]
+    first = repo.refs["main"]
+    repo.files["README.md"] = b"later"
+    second = repo.commit()
+    repo.refs = Moving(main=first, next=second)
+    done = run(hub, fixtures, tmp_path, "-o", str(tmp_path / "x.gguf"))
+    assert done.returncode == 0, done.stderr
+    assert repo.refs["main"] == second
+    assert [r.path for r in hub.log if "/resolve/" in r.path and first not in r.path] == []
+    assert [path.name for path in tmp_path.glob("home/hub/models--owner--drafter/snapshots/*")] == [first]
+    assert next(tmp_path.glob("home/hub/*/refs/main")).read_text() == first
+
+
 @pytest.mark.parametrize("weight_map", ["[1]", "null", '{"a": 3}', '{"a": ["x"]}', '{"a": "../x"}'])
 def test_a_bad_index_is_the_same_error_in_the_cache_as_elsewhere(weight_map: str, tmp_path: Path) -> None:
     from dflash_convert.checkpoint import open_checkpoint
