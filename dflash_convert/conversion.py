@@ -24,7 +24,7 @@ from dflash_convert.hashing import sha256_of
 from dflash_convert.metadata import general_keys
 from dflash_convert.naming import default_name
 from dflash_convert.notes import Note
-from dflash_convert.output import check_output_path, check_space, make_parent
+from dflash_convert.output import check_output_path, check_space, make_parent, refuse_taken
 from dflash_convert.pairing import Finding, check, errors_of, refusal
 from dflash_convert.pairing.drafters import DEPTH, described, stated_depth, undescribed
 from dflash_convert.pairing.lineage import UNCONVERTIBLE
@@ -256,6 +256,16 @@ def output_paths(conversion: Conversion, output: Path | None) -> list[Path]:
     return [output]
 
 
+def _inputs(conversion: Conversion) -> list[Path]:
+    return [conversion.checkpoint.directory / "config.json", *conversion.checkpoint.files]
+
+
+def refuse_taken_paths(conversion: Conversion, paths: Sequence[Path], *, force: bool) -> None:
+    """OutputError for an output that exists (without ``force``) or is an input: told before the work is shown."""
+    for path in paths:
+        refuse_taken(path, _inputs(conversion), force=force, other="another -o")
+
+
 def write(
     conversion: Conversion,
     paths: Sequence[Path],
@@ -270,7 +280,7 @@ def write(
     ``pool``: workers that were started earlier; without one, they are started here if the work is worth it.
     """
     begin = time.monotonic()
-    inputs = [conversion.checkpoint.directory / "config.json", *conversion.checkpoint.files]
+    inputs = _inputs(conversion)
     for path in paths:
         make_parent(path)
         check_output_path(path, force=force, inputs=inputs)

@@ -50,6 +50,11 @@ TARGET_FILES = (
 )
 # of these, what does not say that a tokenizer is there
 SETTINGS = ("config.json", "generation_config.json", "chat_template.jinja", "chat_template.json")
+# what stands for each side
+TAKEN = {
+    "target": "give the directory with the tokenizer files, its config.json, or the target's GGUF",
+    "drafter": "give the checkpoint's directory, or the config.json or a safetensors file in it",
+}
 DRAFTER_FILES = ("config.json", "README.md", "mask_embedding.pt")
 _SPEC = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?P<sub>(?:/[\w.-]+)*)(?:@(?P<rev>[\w./-]+))?")
 _SNAPSHOT = re.compile(r"models--(?P<repo>.+)")
@@ -215,8 +220,7 @@ def _local(path: Path, role: str) -> Resolved:
         repo, revision, _ = cache_origin(path.parent)
         return Resolved(path, repo, revision)
     if not path.is_dir():
-        tip = "give the directory with the tokenizer files" if role == "target" else "give the checkpoint's directory"
-        raise UsageError(f"{role} {path}: a directory was expected, this is a file", tip=tip)
+        raise UsageError(f"{role} {path}: a directory was expected, this is a file", tip=TAKEN[role])
     path = _snapshot_in(path)
     repo, revision, subfolder = cache_origin(path)
     if role == "target":

@@ -70,12 +70,18 @@ def _local(text: str, role: str) -> str:
     if cached and path.is_dir() and path.name in ("snapshots", "blobs", "refs"):
         return str(inside)
     if path.is_file() and _WEIGHTS.fullmatch(path.name) and (inside / "config.json").is_file():
-        return str(inside)
+        return _plainly(path.parent)
     if path.is_file() and inside.name == "blobs" and not (role == "target" and _is_gguf(path)):
         repository = _CACHE.fullmatch(inside.parent.name)
         named = f"{repository['owner']}/{repository['name']}" if repository else "the repository as owner/name"
         raise UsageError(f"{role} {text}: a file in the Hub's cache, where names are lost", tip=f"give {named}")
     return text
+
+
+def _plainly(directory: Path) -> str:
+    """Without the ``..`` and ``.`` of what was typed, where that names the same directory: a link may change it."""
+    short = Path(os.path.normpath(directory))
+    return str(short if short.is_dir() and short.samefile(directory) else directory)
 
 
 def _is_gguf(path: Path) -> bool:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from dflash_convert import system
 from dflash_convert.errors import DflashError, OutputError
+from dflash_convert.text import size
 
 if TYPE_CHECKING:
     from typing import Self
@@ -53,8 +54,16 @@ def disk_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def exists_error(path: Path) -> OutputError:
-    return OutputError(f"{path} exists already", tip="--force replaces it")
+def exists_error(path: Path, other: str = "another name") -> OutputError:
+    """``other`` is the way to another place."""
+    return OutputError(f"{path} exists already", tip=f"--force replaces it; {other} leaves it as it is")
+
+
+def refuse_taken(path: Path, inputs: Iterable[Path], *, force: bool, other: str) -> None:
+    """OutputError when ``path`` is one of ``inputs`` or, without ``force``, exists."""
+    refuse_input(path, inputs)
+    if not force and os.path.lexists(path):
+        raise exists_error(path, other)
 
 
 def check_output_path(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> None:
@@ -115,9 +124,7 @@ def check_space(directory: Path, need: int) -> None:
     with disk_errors(directory):
         free = shutil.disk_usage(directory).free
     if need > free:
-        raise OutputError(
-            f"{directory} has {free / 1e6:,.0f} MB free, the output needs {need / 1e6:,.0f} MB", tip=TIPS[errno.ENOSPC]
-        )
+        raise OutputError(f"{directory} has {size(free)} free, the output needs {size(need)}", tip=TIPS[errno.ENOSPC])
 
 
 def write_text(path: Path, text: str, *, force: bool = False) -> None:

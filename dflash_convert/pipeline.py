@@ -160,6 +160,7 @@ def run(task: Task, watcher: Watcher | None = None, started: Pool | None = None)
     watcher.step("convert")
     with nullcontext(started) if started else pool_for(task.drafter.path, task.threads) as pool:
         prepared = prepare(task)
+        convert.refuse_taken_paths(prepared.conversion, prepared.paths, force=task.force)
         watcher.planned(prepared)
         if task.proving is None:
             return Result(prepared, tuple(Made(one) for one in _write(task, prepared, prepared.paths, watcher, pool)))

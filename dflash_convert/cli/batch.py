@@ -85,7 +85,7 @@ def command(given: BatchGiven) -> int:
         return 0
     wanted = [plan.job(given.job)] if given.job is not None else plan.jobs
     check_entries(given.release, wanted)
-    with leaving("finished jobs are kept"):
+    with leaving("finished jobs are kept", goes_on=True):
         summary = _one(plan, wanted[0], given) if given.job is not None else _all(plan, given)
     if given.as_json:
         emit(summary.json())

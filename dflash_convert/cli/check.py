@@ -12,7 +12,7 @@ from dflash_convert import hub
 from dflash_convert.cli import complete, nextsteps
 from dflash_convert.cli.common import Given, json_option, override_options, takes, verbosity_options
 from dflash_convert.cli.swapped import put_right
-from dflash_convert.cli.terminal import echo, emit
+from dflash_convert.cli.terminal import echo, emit, stays_fetched
 from dflash_convert.target import Target
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def command(given: CheckGiven) -> None:
     code 4 when there is an error, 0 when there are only warnings.
     """
 
+    stays_fetched(given.drafter, given.target)
     drafter = _drafter(given)
     found = hub.resolve_target(given.target, progress=given.progress)
     given.show_notes(found.notes)

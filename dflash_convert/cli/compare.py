@@ -12,7 +12,7 @@ from dflash_convert.cli import nextsteps
 from dflash_convert.cli.common import json_option, takes, verbosity_options
 from dflash_convert.cli.contest import FILE, ContestGiven, contest_options
 from dflash_convert.cli.swapped import put_right
-from dflash_convert.cli.terminal import echo, emit, leaving
+from dflash_convert.cli.terminal import echo, emit, stays
 from dflash_convert.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def command(given: CompareGiven) -> None:
 
     With --targets all words but the last are targets, and the last is the drafter: which of them keep its acceptance.
     """
+    stays(given.kept, goes_on=not given.fresh)
     if given.targets:
         _siblings(given)
         return
@@ -102,7 +103,7 @@ def command(given: CompareGiven) -> None:
     guessed: tuple[Estimate, ...] = ()
     net: list[Net] = []
     for work in works.make(made.engines, made.items, made.chats, loads, given.say):
-        with given.bar(work.label, "requests") as bar, leaving(given.kept):
+        with given.bar(work.label, "requests") as bar:
             book = run(made.engines, made.candidates, work, given.rounds, made.store, given.say, watch=bar)
         parts = dict.fromkeys(work.kinds) if work.apart else {None: None}
         rulings += [rule(label(work, part), made.candidates, book, work, part) for part in parts]

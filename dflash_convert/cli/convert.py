@@ -21,7 +21,7 @@ from dflash_convert.cli.common import (
     type_options,
     verbosity_options,
 )
-from dflash_convert.cli.terminal import echo, emit, leaving
+from dflash_convert.cli.terminal import echo, emit, leaving, stays_fetched
 from dflash_convert.encode.pool import pool_for
 from dflash_convert.errors import InputError, UsageError
 from dflash_convert.naming import says_no_model
@@ -142,7 +142,8 @@ def _convert(given: ConvertGiven, task: Task, started: Pool | None) -> None:
         show_plan(prepared, given)
         _print_plan(prepared, given)
         return
-    with Shown(given, given.threads) as watcher, leaving(watcher.left):
+    remote = stays_fetched(given.drafter, given.target)
+    with Shown(given, given.threads) as watcher, leaving(watcher.left, goes_on=remote):
         result = pipeline.run(task, watcher, started)
     show_result(result, given, given.validate or task.target.gguf)
     if given.as_json:
@@ -169,6 +170,7 @@ def task_of(given: ConvertGiven, coming: ExitStack | None = None) -> Task:
     """
     refuse_gguf(given.drafter)
     check_options(given)
+    stays_fetched(given.drafter, given.target)
 
     def later(weights: Arrivals) -> None:
         if coming is not None:

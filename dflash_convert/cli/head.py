@@ -72,7 +72,7 @@ def command(given: HeadGiven) -> None:
     total = sum(tensor.rows * tensor.shape[-1] for tensor in drafter.tensors.values())
     with given.bar("writing", "weights", total) as bar, leaving(f"{output} is as it was"):
         nbytes = write_file(plan, output, force=given.force, threads=given.threads, progress=bar.update)
-    given.say(f"{output}: {size(nbytes)}")
+    given.say(f"done: {size(nbytes)}")  # the path stands on stdout
     if given.as_json:
         emit({"schema": 1, "path": str(output), "bytes": nbytes, **(choice.json() if choice else WHOLE)})
     else:

@@ -11,7 +11,7 @@ import click
 from dflash_convert import hub
 from dflash_convert.cli import complete, nextsteps
 from dflash_convert.cli.common import Given, json_option, override_options, takes, verbosity_options
-from dflash_convert.cli.terminal import echo, emit, width
+from dflash_convert.cli.terminal import echo, emit, stays_fetched, width
 from dflash_convert.errors import UsageError
 from dflash_convert.text import columns, number, one_line, size
 
@@ -116,6 +116,7 @@ def _target(given: InspectGiven) -> Target | None:
         return None
     from dflash_convert.target import Target
 
+    stays_fetched(given.target)
     found = hub.resolve_target(given.target, progress=given.progress)
     given.show_notes(found.notes)
     return Target.of(found)

@@ -11,7 +11,7 @@ import click
 
 from dflash_convert.cli import nextsteps
 from dflash_convert.cli.common import Given, json_option, override_options, takes, verbosity_options
-from dflash_convert.cli.terminal import echo, emit
+from dflash_convert.cli.terminal import echo, emit, stays_fetched
 
 if TYPE_CHECKING:
     from dflash_convert.container.types import KV
@@ -91,6 +91,7 @@ def _vocabulary(target: str, given: MigrateGiven) -> Callable[[int], Sequence[KV
     from dflash_convert.target import Target
     from dflash_convert.vocab.copied import vocabulary_of
 
+    stays_fetched(target)
     found = hub.resolve_target(target)
     given.show_notes(found.notes)
     read = Target.of(found)

@@ -45,7 +45,7 @@ def command(given: PublishGiven) -> None:
     show = given.progress and not given.dry_run
     _library_bars(show)
     bar = given.bar("publishing", "bytes", 0 if given.dry_run else total)
-    with bar, leaving("files that were uploaded stay"):
+    with bar, leaving("files that were uploaded stay", goes_on=True):
         done = publish(
             given.directory,
             given.repository,

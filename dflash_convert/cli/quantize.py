@@ -82,7 +82,7 @@ def command(given: QuantizeGiven) -> None:
     for text in done.fallbacks:
         given.say(f"  fallback: {text}")
     kinds = ", ".join(f"{n} {kind}" for kind, n in done.tensor_types.items())
-    given.say(f"{given.output}: {size(done.nbytes)}, {kinds}, {duration(done.seconds)}")
+    given.say(f"done: {size(done.nbytes)}, {kinds}, {duration(done.seconds)}")  # the path stands on stdout
     if given.as_json:
         result = {
             "path": str(given.output),

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import click
@@ -56,19 +57,21 @@ IN_CELL = {colour: re.compile(rf"^(\s*\S.*?  +)({'|'.join(words)})(?=  |$)") for
 class Call:
     """What is known of the running call; click's contexts carry it as their ``obj``.
 
-    ``left``: what an interrupted one leaves behind, a sentence without its full stop.
+    ``left``: what an interrupted one leaves behind, a sentence without its full stop, and whether the same command then
+    goes on instead of starting again; the last one counts.
     """
 
     argv: Sequence[str] = ()
     as_json: bool = False
     printed: bool = False  # a document: a second one would break the first
-    left: list[Callable[[], str]] = field(default_factory=list)
+    left: list[tuple[Callable[[], str], bool]] = field(default_factory=list)
 
     @property
     def how_to_go_on(self) -> str:
         """For a call that was interrupted: what is left, and on a line of its own the command."""
-        said = self.left[-1]() if self.left else "nothing was written"
-        return f"{said}; the same command goes on:\n  {PROGRAM} {shlex.join(self.argv)}"
+        said, kept = self.left[-1] if self.left else (lambda: "no half-written file is left", False)
+        does = "goes on" if kept else "starts again from the beginning"
+        return f"{said()}; the same command {does}:\n  {PROGRAM} {shlex.join(self.argv)}"
 
 
 def call_of(argv: Sequence[str]) -> Call:
@@ -83,12 +86,25 @@ def running() -> Call:
 
 
 @contextmanager
-def leaving(left: str | Callable[[], str]) -> Iterator[None]:
-    """Inside, an interrupt is told what is left behind."""
+def leaving(left: str | Callable[[], str], *, goes_on: bool = False) -> Iterator[None]:
+    """Inside, an interrupt is told what is left behind, and what the same command does then."""
     call = running()
-    call.left.append(left if callable(left) else lambda: left)
+    call.left.append((left if callable(left) else lambda: left, goes_on))
     yield
     call.left.pop()
+
+
+def stays(left: str | Callable[[], str], *, goes_on: bool = True) -> None:
+    """As :func:`leaving`, from here on: for what is kept whenever the interrupt comes."""
+    running().left.append((left if callable(left) else lambda: left, goes_on))
+
+
+def stays_fetched(*words: str | None) -> bool:
+    """As :func:`stays` where one of ``words``, drafters and targets, is on the Hub; whether one is."""
+    remote = any(word is not None and not Path(word).expanduser().exists() for word in words)
+    if remote:
+        stays("what was fetched from the Hub is kept")
+    return remote
 
 
 def emit(document: Any, default: Callable[[Any], Any] | None = None) -> None:

@@ -10,7 +10,7 @@ import click
 from dflash_convert.cli import nextsteps
 from dflash_convert.cli.common import json_option, takes, verbosity_options
 from dflash_convert.cli.contest import FILE, ContestGiven, contest_options
-from dflash_convert.cli.terminal import echo, emit, leaving
+from dflash_convert.cli.terminal import echo, emit, stays
 from dflash_convert.errors import UsageError
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -40,6 +40,7 @@ def command(given: TuneGiven) -> None:
     a method mixed in are tried, as far as the engine has them, and a final of several rounds confirms the best few
     against no drafter.
     """
+    stays(given.kept, goes_on=not given.fresh)
     from dflash_convert.contest import preset, report, works
     from dflash_convert.contest.tune import tune
     from dflash_convert.contest.tweaks import tweaks
@@ -53,7 +54,7 @@ def command(given: TuneGiven) -> None:
     main, *sampled = works.make(made.engines, made.items, made.chats, works.Loads(temperature=given.sampled))
     work = main if given.sampled is None else sampled[0]
     engines = made.engines
-    with given.bar("tuning", "requests") as bar, leaving(given.kept):
+    with given.bar("tuning", "requests") as bar:
         found = tune(
             engines,
             drafters,

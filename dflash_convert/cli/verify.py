@@ -11,7 +11,7 @@ import click
 from dflash_convert import hub
 from dflash_convert.cli import complete, nextsteps
 from dflash_convert.cli.common import Given, json_option, override_options, takes, verbosity_options
-from dflash_convert.cli.terminal import echo, emit, width
+from dflash_convert.cli.terminal import echo, emit, stays_fetched, width
 from dflash_convert.container.reader import open_gguf, require_file
 from dflash_convert.errors import UsageError
 from dflash_convert.target import Target
@@ -76,6 +76,7 @@ def command(given: VerifyGiven) -> None:
         raise UsageError("--target-gguf works with --fidelity and --target-model-dir: its tokenizer reads the prompts")
     require_file(given.gguf)
     show = given.progress
+    stays_fetched(given.drafter, given.target)
     source = hub.resolve_drafter(given.drafter, progress=show).path
     target = Target(gguf=given.target_gguf)
     if given.target:

@@ -109,7 +109,7 @@ def show_sizes(prepared: Prepared, given: Given, threads: int | None) -> None:
     files = prepared.conversion.files
     for plan, path in zip(files, prepared.paths, strict=True):
         kinds = ", ".join(f"{n} {kind}" for kind, n in plan.type_counts().items())
-        given.say(f"{path}: {size(layout(plan.keys, plan.entries).size)}, {kinds}")
+        given.say(f"to be written: {path}, {size(layout(plan.keys, plan.entries).size)}: {kinds}")
         for tensor, kind in plan.tensors:
             source = ", ".join(each.name for each in tensor.sources) or tensor.transform
             given.detail(f"  {tensor.name:<36} {kind.name:<6} <- {source}")
@@ -125,7 +125,8 @@ def show_result(result: Result, given: Given, target: Path | None) -> None:
         if made.proof and made.proof.validated:
             given.say(table.render(made.proof.validated, width(err=True)))
     for made in result.files:
-        given.say(f"{made.written.path}: {size(made.written.nbytes)} in {duration(made.written.seconds)}")
+        one = made.written  # whose path stands on stdout
+        given.say(f"done: {one.outtype}, {size(one.nbytes)} in {duration(one.seconds)}")
     paths = [made.written.path for made in result.files]
     nextsteps.after_convert(given, result.prepared.conversion, paths, target, _measured(result.files[0]))
 

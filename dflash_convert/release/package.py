@@ -45,7 +45,7 @@ from dflash_convert.report.html import render
 from dflash_convert.validation.result import BROKEN, ENGINE_FAILURE, ValidationResult
 
 T = TypeVar("T")
-SPARE = 16 << 20  # bytes for the card, the manifest, reports and directory entries
+SPARE = 1 << 18  # bytes for the card, the manifest, the sums and directory entries, and as much for each report
 CONTEXT = 8192  # tokens, for which the card tells the memory
 
 
@@ -101,7 +101,7 @@ def build_package(
         _check_pairs(files, options.target_gguf)
     names = _names(facts, options, notes)
     check_directory(out)
-    check_space(out.parent, sum(f.size for f in facts) + SPARE)
+    check_space(out.parent, sum(f.size for f in facts) + _texts(options))
     with whole_directory(out, partial(_check_out, out, files, force)) as work:
         hashes = {}
         for path, name in names.items():
@@ -126,6 +126,12 @@ def build_package(
         if problems:
             raise VerificationError(f"the package is damaged as soon as it is written: {problems[0]}")
     return Package(out, document, tuple(notes))
+
+
+def _texts(options: PackageOptions) -> int:
+    """Bytes to keep free for the texts: a report's page shows the texts of its result, with more marks around them."""
+    results = [path.stat().st_size for path in options.validation if path.is_file()]
+    return SPARE * (1 + len(results)) + 2 * sum(results)
 
 
 def _check_pairs(files: Sequence[Path], target: str | None) -> None:

@@ -361,3 +361,38 @@ def test_a_missing_argument_shows_the_usage(run: Run) -> None:
         ended = run(*line)
         assert ended.code == 2
         assert f"usage: {usage}" in ended.err
+
+
+def test_an_output_that_exists_is_refused_before_the_work_is_shown(run: Run, pair: Pair, files: Path) -> None:
+    ended = run(pair[0], "--target-model-dir", pair[1], "-t", "q8_0", "-o", "d.gguf")
+    assert ended.code == 9
+    assert ended.err == "ERROR d.gguf exists already\nTIP   --force replaces it; another -o leaves it as it is\n"
+
+
+def test_a_finished_file_is_named_once_as_done(run: Run, pair: Pair) -> None:
+    """By its path on stdout; before that only as what is to be written."""
+    ended = run(pair[0], "--target-model-dir", pair[1], "-t", "q8_0,q4_0", "-o", ".")
+    assert ended.out.split() == ["dflash-target-Q8_0.gguf", "dflash-target-Q4_0.gguf"]
+    lines = [line for line in ended.err.splitlines() if not line.startswith("  ")]
+    assert [line for line in lines if ".gguf," in line or ".gguf:" in line][:2] == [
+        line for line in lines if line.startswith("to be written: dflash-target-Q")
+    ]
+    assert [line.split(",")[0] for line in lines if line.startswith("done: ")] == ["done: Q8_0", "done: Q4_0"]
+
+
+def test_a_file_in_a_directorys_place_is_read_as_it_or_told_what_is_taken(run: Run, pair: Pair, files: Path) -> None:
+    winding = files / "dir" / ".." / "checkpoint" / "." / "model.safetensors"
+    shutil.copytree(pair[0], files / "checkpoint")
+    for line in ([winding, "--target-model-dir", pair[1], "--dry-run"], ["check", winding, "t.gguf"]):
+        ended = run(*line)
+        assert ended.code == 0, ended.err
+        assert f"{winding} is read as {files / 'checkpoint'}\n" in ended.err
+    (files / "notes.txt").write_text("x")
+    for line, taken in (
+        (["notes.txt", "--target-model-dir", pair[1]], ("checkpoint's directory", "config.json", "safetensors")),
+        (["checkpoint", "--target-model-dir", "notes.txt"], ("directory", "config.json", "GGUF")),
+    ):
+        ended = run(*line)
+        assert ended.code == 2
+        assert "a directory was expected, this is a file" in ended.err
+        assert all(word in ended.err.split("TIP")[1] for word in taken)

@@ -51,7 +51,9 @@ def test_an_ended_proof_leaves_nothing(number: signal.Signals, fixtures: Path, t
         out, err = process.communicate(timeout=60)
     assert process.returncode == -number
     assert (out, "Traceback" in err) == ("", False)
-    last = "ERROR interrupted\nTIP   no output was written; the same command goes on:\n  dflash-convert "
+    last = (
+        "ERROR interrupted\nTIP   no output was written; the same command starts again from the beginning:\n  dflash-"
+    )
     assert last in err
     left = [path.name for path in (tmp_path / "out").iterdir()]
     # where an open file cannot be removed, what the interrupted step has mapped stays hidden until the next run

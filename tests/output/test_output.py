@@ -65,7 +65,7 @@ def test_new_then_refused_then_replaced(system: str, write: Writer, tmp_path: Pa
     assert held(path) == "first"
     with pytest.raises(OutputError, match="x exists already") as refused:
         write(path, "second", False)
-    assert refused.value.tip == "--force replaces it"
+    assert refused.value.tip == "--force replaces it; another name leaves it as it is"
     assert held(path) == "first"
     write(path, "third", True)
     assert (held(path), names(tmp_path)) == ("third", ["x"])
@@ -303,3 +303,19 @@ def test_killed_at_every_call_in_turn(kind: str, portable: bool, tmp_path: Path)
     assert number > 5
     assert seen - {"aside"} == {"old", "new"}
     assert ("aside" in seen) is (portable and kind == "directory")
+
+
+@pytest.mark.parametrize(
+    ("free", "need", "told"),
+    [
+        (300_000, 900_000, "0.3 MB free, the output needs 0.9 MB"),
+        (0, 3 * 10**9, "0.000 MB free, .* 3.00 GB"),
+    ],
+)
+def test_too_little_space_is_told_in_sizes_that_can_be_read(
+    free: int, need: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = output.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(output.shutil, "disk_usage", lambda _: usage._replace(free=free))
+    with pytest.raises(OutputError, match=told):
+        output.check_space(tmp_path, need)

@@ -518,3 +518,13 @@ def test_an_unmeasured_draft_length_is_called_a_guess(ggufs: list[Path], target_
         build_package(ggufs[:1], out, PackageOptions(target_gguf=str(target_gguf), n_max=n_max))
         assert ("a first guess" in (out / "README.md").read_text()) is guess
         assert ("; n-max is a first guess" in (out / "llama-server/preset.ini").read_text()) is guess
+
+
+def test_a_small_package_asks_for_little_more_than_its_files(
+    ggufs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("dflash_convert.release.package.check_space", lambda _, need: asked.append(need))
+    build_package(ggufs[:1], tmp_path / "out")
+    written = sum(path.stat().st_size for path in (tmp_path / "out").rglob("*") if path.is_file())
+    assert written < asked[0] < written + 500_000
