@@ -164,11 +164,11 @@ def test_kill_at_random_moments(
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_interrupted(how: signal.Signals, command: list[str], expected: tuple[str, float], tmp_path: Path) -> None:
-    output = tmp_path / "x.gguf"
+def test_interrupted(how: signal.Signals, command: list[str], tmp_path: Path) -> None:
+    output, slow = tmp_path / "x.gguf", ["q4_k_m" if word == "q8_0" else word for word in command]
     for _ in range(20):  # a conversion may be faster than the signal
         process = subprocess.Popen(
-            [*command, str(output)],
+            [*slow, str(output)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
