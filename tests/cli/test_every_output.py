@@ -158,7 +158,7 @@ def test_what_was_found_is_told_before_anything_is_written(
 
     monkeypatch.setattr(convert, "write", look)
     run("tiny/drafter --target-model-dir tiny/target --target-name early -t q4_k_m")
-    for words in ("DFlash drafter: block 8", "derived: pre-tokenizer", "dflash-early-Q4_K_M.gguf: 0.", " MB, "):
+    for words in ("DFlash drafter: block 8", "derived: pre-tokenizer", "dflash-early-Q4_K_M.gguf, 0.", " MB: "):
         assert words in told[0]
 
 
