@@ -24,8 +24,6 @@ from dflash_convert.cli.common import (
 from dflash_convert.cli.terminal import echo, emit, leaving, stays_fetched
 from dflash_convert.encode.pool import pool_for
 from dflash_convert.errors import InputError, UsageError
-from dflash_convert.naming import says_no_model
-from dflash_convert.notes import Note
 from dflash_convert.target import Target
 from dflash_convert.text import one_line, size
 
@@ -153,15 +151,6 @@ def _convert(given: ConvertGiven, task: Task, started: Pool | None) -> None:
             click.echo(made.written.path)
 
 
-def _warn_of_name(given: ConvertGiven, target: hub.Resolved) -> None:
-    """Of a file that goes by the target's directory, whose name is no model's."""
-    named = given.target_name is not None or (given.output is not None and given.output.suffix == ".gguf")
-    name = target.path.resolve().name
-    if not named and not target.repo and target.path.is_dir() and says_no_model(name):
-        text = f"the file is named after the target's directory, {name!r}: --target-name gives the model's own name"
-        given.show_notes([Note("warning", text)])
-
-
 def task_of(given: ConvertGiven, coming: ExitStack | None = None) -> Task:
     """What is to be done; Hub ids are fetched, and what is derived on the way is shown.
 
@@ -182,7 +171,6 @@ def task_of(given: ConvertGiven, coming: ExitStack | None = None) -> Task:
     drafter = hub.resolve_drafter(given.drafter, progress=show, accept=_not_a_target, later=fetch)
     given.show_notes(drafter.notes)
     target = hub.resolve_target(str(given.target), progress=given.progress)
-    _warn_of_name(given, target)
     from dflash_convert import conversion as convert
     from dflash_convert.pipeline import Task
     from dflash_convert.vocab.twin import find_tokenizer_model

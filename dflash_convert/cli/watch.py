@@ -13,6 +13,7 @@ from dflash_convert.cli.progress import Progress
 from dflash_convert.cli.terminal import width
 from dflash_convert.encode import estimate
 from dflash_convert.encode.pool import pool_size
+from dflash_convert.naming import says_no_model
 from dflash_convert.notes import Note
 from dflash_convert.pipeline import Made, Prepared, Result, Watcher
 from dflash_convert.text import duration, size
@@ -97,6 +98,11 @@ def show_plan(prepared: Prepared, given: Given) -> None:
         forced = "refused, but forced: " if finding.severity == "error" else ""
         given.say(f"  WARNING: {forced}{finding}: {finding.cure}")
     given.show_notes(conversion.notes)
+    name = conversion.target_name
+    by_name = {path.name for path in conversion.default_paths(Path())}
+    if says_no_model(name) and not by_name.isdisjoint(path.name for path in prepared.paths):
+        text = f"the file is named after the target's directory, {name!r}: --target-name gives the model's own name"
+        given.show_notes([Note("warning", text)])
     for plan in conversion.files:
         for text in plan.fallbacks:
             given.say(f"  fallback: {text}")
