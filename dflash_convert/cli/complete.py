@@ -18,9 +18,9 @@ def types(context: click.Context, parameter: click.Parameter, incomplete: str) -
 
 
 def prompt_sets(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from dflash_convert.validation.prompts import SETS
+    from dflash_convert.validation.prompts import BUNDLED
 
-    return [CompletionItem(name) for name in SETS if name.startswith(incomplete)]
+    return [CompletionItem(name) for name in BUNDLED if name.startswith(incomplete)]
 
 
 def places(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -158,7 +158,7 @@ def contest_options(command: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             metavar="NAME",
             shell_complete=complete.prompt_sets,
-            help="Bundled set of prompts; repeat.",
+            help="Bundled set: code, javascript, prose, reasoning; chat.",
         ),
         click.option("--prompts", type=FILE, metavar="FILE.jsonl", help="Prompts, one JSON object a line."),
     ):

@@ -88,7 +88,7 @@ class ValidateGiven(Given):
     multiple=True,
     metavar="NAME",
     shell_complete=complete.prompt_sets,
-    help="Bundled set: code, javascript, prose, reasoning.",
+    help="Bundled set: code, javascript, prose, reasoning; chat.",
 )
 @click.option("--n-predict", type=click.IntRange(1), metavar="N", help="Tokens per prompt, in place of the file's.")
 @click.option("--n-max", metavar="N,N…", help="Draft lengths; the first is the main run. Default: the block's.")

@@ -19,7 +19,8 @@ from dflash_convert.errors import ConfigError, UsageError
 from dflash_convert.jsonfile import has_lone_surrogate, text_of
 from dflash_convert.text import shorten
 
-SETS = ("code", "javascript", "prose", "reasoning")
+SETS = ("code", "javascript", "prose", "reasoning")  # what is run unless others are named
+BUNDLED = (*SETS, "chat")
 N_PREDICT = 256
 MAX_N_PREDICT = 1 << 20
 NAME = 30  # characters of a name made of first words
@@ -43,8 +44,8 @@ def bundled(names: Iterable[str], n_predict: int | None = None) -> tuple[Item, .
     """The prompts of bundled sets, in the order of ``names``."""
     items: list[Item] = []
     for name in names:
-        if name not in SETS:
-            raise UsageError(f"there is no bundled prompt set {name}", tip=f"sets: {', '.join(SETS)}")
+        if name not in BUNDLED:
+            raise UsageError(f"there is no bundled prompt set {name}", tip=f"sets: {', '.join(BUNDLED)}")
         text = (resources.files("dflash_convert.prompts") / f"{name}.jsonl").read_text("utf-8")
         items += parse(text, name, name, n_predict)
     return tuple(items)

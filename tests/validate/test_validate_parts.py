@@ -173,7 +173,7 @@ class TestPrompts:
                 prompts.read(tmp_path / name)
 
     def test_bundled(self) -> None:
-        assert {i.set for i in prompts.bundled(prompts.SETS)} == set(prompts.SETS)
+        assert {i.set for i in prompts.bundled(prompts.BUNDLED)} == set(prompts.BUNDLED)
         assert len(prompts.bundled(["javascript"])[0].turns) == 4
         with pytest.raises(UsageError, match="no bundled prompt set poetry"):
             prompts.bundled(["poetry"])
