@@ -48,7 +48,16 @@ SLOW = (
     ),
     *("tests/pairing/test_every", "tests/verify/test_family_mutations.py", "tests/families/test_families_run.py"),
     *("tests/docs/test_docs_examples.py", "tests/docs/test_docs_site.py"),
-    *("tests/families/test_adding", "tests/vocab/test_vocab_fuzz.py", "tests/vocab/test_vocab_parity.py"),
+    *(
+        "tests/families/test_adding",
+        "tests/vocab/test_vocab_mistral.py",
+        "tests/vocab/test_vocab_roundtrip.py",
+        "tests/differential",
+        "tests/packaging",
+        "tests/contest/test_contest_loads.py",
+        "tests/vocab/test_vocab_fuzz.py",
+        "tests/vocab/test_vocab_parity.py",
+    ),
 )
 
 
