@@ -15,7 +15,7 @@ from dflash_convert.drafter import Description, TensorPlan
 from dflash_convert.encode.imatrix import open_imatrix
 from dflash_convert.errors import CheckpointError, UsageError
 from dflash_convert.notes import Note
-from dflash_convert.text import shorten
+from dflash_convert.text import named, shorten
 
 FLOAT_DTYPES = {"BF16": TensorType.BF16, "F16": TensorType.F16, "F32": TensorType.F32, "F64": TensorType.F32}
 HALF = ("BF16", "F16")
@@ -267,6 +267,5 @@ def skipped_notes(description: Description) -> list[Note]:
         by_reason.setdefault(reason, []).append(name)
     notes = []
     for reason, names in by_reason.items():
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        notes.append(Note("skipped", f"{', '.join(names[:SHOWN])}{more}: {reason}"))
+        notes.append(Note("skipped", f"{named(names, SHOWN, None)}: {reason}"))
     return notes

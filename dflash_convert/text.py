@@ -67,9 +67,9 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def named(names: Sequence[str], most: int = 4) -> str:
-    """The first ``most`` of them, and how many more."""
-    shown = ", ".join(shorten(name, 30) for name in names[:most])
+def named(names: Sequence[str], most: int = 4, width: int | None = 30) -> str:
+    """The first ``most`` of them, each cut to ``width`` characters, and how many more."""
+    shown = ", ".join(name if width is None else shorten(name, width) for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 

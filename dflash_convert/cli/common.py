@@ -44,6 +44,14 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(command)
 
 
+def sets_option(command: F) -> F:
+    text = "Bundled set: code, javascript, prose, reasoning; chat."
+    option = click.option(
+        "--set", "sets", multiple=True, metavar="NAME", shell_complete=complete.prompt_sets, help=text
+    )
+    return option(command)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Given:
     """A command's parameters, a field for each; the groups of :func:`type_options`, :func:`override_options` and

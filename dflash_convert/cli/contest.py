@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dflash_convert.cli import complete
-from dflash_convert.cli.common import Given
+from dflash_convert.cli.common import Given, sets_option
 from dflash_convert.cli.swapped import put_right
 from dflash_convert.errors import UsageError
 from dflash_convert.text import counted, named
@@ -152,14 +151,7 @@ def contest_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "-c", "--ctx-size", type=click.IntRange(64), default=4096, show_default=True, metavar="N", help="Context."
         ),
         click.option("--n-predict", type=click.IntRange(1), metavar="N", help="Tokens per prompt."),
-        click.option(
-            "--set",
-            "sets",
-            multiple=True,
-            metavar="NAME",
-            shell_complete=complete.prompt_sets,
-            help="Bundled set: code, javascript, prose, reasoning; chat.",
-        ),
+        sets_option,
         click.option("--prompts", type=FILE, metavar="FILE.jsonl", help="Prompts, one JSON object a line."),
     ):
         command = option(command)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import MutableMapping
-from types import TracebackType
 from typing import Any
 
 from tqdm import tqdm
@@ -75,9 +74,7 @@ class Progress(Watch):
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def begin(self, total: int, phase: str | None = None) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dflash_convert.cli import complete, nextsteps
-from dflash_convert.cli.common import Given, json_option, say, takes, verbosity_options
+from dflash_convert.cli import nextsteps
+from dflash_convert.cli.common import Given, json_option, say, sets_option, takes, verbosity_options
 from dflash_convert.cli.swapped import put_right
 from dflash_convert.cli.terminal import as_text, echo, emit, leaving, running, width
 from dflash_convert.container.reader import open_gguf, require_file, require_target
@@ -82,14 +82,7 @@ class ValidateGiven(Given):
 @click.argument("target", type=FILE, metavar="TARGET.gguf")
 @click.argument("engine_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- LLAMA-SERVER-ARGS…]")
 @click.option("--prompts", type=FILE, metavar="FILE.jsonl", help="Prompts, one JSON object a line; default: all sets.")
-@click.option(
-    "--set",
-    "sets",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=complete.prompt_sets,
-    help="Bundled set: code, javascript, prose, reasoning; chat.",
-)
+@sets_option
 @click.option("--n-predict", type=click.IntRange(1), metavar="N", help="Tokens per prompt, in place of the file's.")
 @click.option("--n-max", metavar="N,N…", help="Draft lengths; the first is the main run. Default: the block's.")
 @click.option("--quick", is_flag=True, help="Only the main run, in one round: no claim of a gain.")

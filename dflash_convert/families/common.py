@@ -15,6 +15,7 @@ from dflash_convert.checkpoint import SourceTensor
 from dflash_convert.drafter import Overrides, Rule, TensorPlan, Weight
 from dflash_convert.errors import CheckpointError, FamilyError
 from dflash_convert.tensors import SYMBOLS, Table, dimension, symbols
+from dflash_convert.text import named
 
 # other converters strip these too; nothing in them is a weight of the drafter
 IGNORED_SUFFIXES = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq")
@@ -124,7 +125,7 @@ def settle(
     missing = needs.missing(mapped.plans)
     known = [why for part, why in reasons if any(part in weight.name for weight in mapped.unclaimed)]
     if mapped.unclaimed and missing and not known and not overrides.keep_unclaimed:
-        strange = _few([repr(weight.name) for weight in mapped.unclaimed])
+        strange = named([repr(weight.name) for weight in mapped.unclaimed], width=None)
         raise CheckpointError(
             f"{_lacking(missing, needs)}, but {strange}, which no such drafter has",
             tip="its tensors are named another way than known exporters do, or it is of another drafter family",
@@ -144,11 +145,7 @@ def require(plans: Sequence[TensorPlan], needs: Needs) -> None:
 
 
 def _lacking(missing: Sequence[str], needs: Needs) -> str:
-    return f"the checkpoint has no tensor for {_few(missing)}, which llama.cpp needs for {needs.family}"
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return f"the checkpoint has no tensor for {named(missing, width=None)}, which llama.cpp needs for {needs.family}"
 
 
 def _refuse_unclaimed(

@@ -18,7 +18,6 @@ from hashlib import sha256
 from importlib import util
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from dflash_convert import usercache
@@ -162,9 +161,7 @@ class Trial:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def result(self) -> Tried:

@@ -12,6 +12,7 @@ from typing import Any
 from dflash_convert.errors import TokenizerError
 from dflash_convert.jsonfile import LFS, parse_json, text_of
 from dflash_convert.notes import Note
+from dflash_convert.text import named
 
 MAX_BYTES = 128 << 20  # the largest tokenizer.json in the field is 35 MB
 MAX_ITEMS = 8_000_000  # lists, objects and commas, which bound what parsing allocates; Gemma 4's has 1.8 million
@@ -72,8 +73,7 @@ class TokenizerFiles:
     def names(self, limit: int = 12) -> str:
         """What the directory holds, for a message."""
         found = sorted(entry.name for entry in self.directory.iterdir())
-        shown = ", ".join(found[:limit]) + (f" and {len(found) - limit} more" if len(found) > limit else "")
-        return shown or "nothing"
+        return named(found, limit, None) or "nothing"
 
     def glob(self, pattern: str) -> list[Path]:
         found = sorted(path for path in self.directory.glob(pattern) if path.is_file())
