@@ -19,7 +19,7 @@ from dflash_convert import __version__, child
 from dflash_convert.container.shards import shard_paths
 from dflash_convert.errors import DflashError, InputError
 from dflash_convert.hashing import known_sha256, sha256_of
-from dflash_convert.output import disk_errors, write_text
+from dflash_convert.output import disk_errors, sweep, write_text
 from dflash_convert.pipeline import Result, Task, Watcher, run
 from dflash_convert.release.plan import Job, is_there
 
@@ -119,6 +119,7 @@ def run_job(
     key = job_key(job, read)
     finished = None if force else read_record(job.directory, key)
     if finished is not None:
+        sweep(job.directory / RECORD)  # the last file: a run killed just then leaves nothing else to write, or to sweep
         return _outcome(job, "skipped", finished), None
     with disk_errors(job.directory):
         job.directory.mkdir(parents=True, exist_ok=True)

@@ -459,6 +459,20 @@ def test_interrupted_anywhere_it_ends_in_the_same_files(
     assert not list(tmp_path.rglob("*.partial"))
 
 
+def test_what_a_run_killed_behind_its_last_file_left_goes(
+    program: Callable[..., Done], release: Any, tmp_path: Path
+) -> None:
+    """There the job is finished: nothing is written again that would sweep."""
+    path = release(["Q8_0"])
+    assert program("batch", path).code == 0
+    left = tmp_path / "out/jobs/tiny/Q8_0/.job.json.0123abcd.partial"
+    left.mkdir()
+    (left / "job.json").write_text("{}")
+    done = program("batch", path)
+    assert (done.code, "skipped" in done.err) == (0, True)
+    assert not left.exists()
+
+
 def test_an_interrupted_batch_leaves_no_child_and_says_how_to_go_on(release: Any, tmp_path: Path) -> None:
     path = release(["Q8_0", "Q4_0"])
     child = running(path, "--jobs", "2")
