@@ -100,6 +100,8 @@ class Target:
     @property
     def stated(self) -> Config:
         """config.json's fields by type."""
+        if not self.known:
+            return Config(self.config, "the target's config.json")
         inner = "config.json" if self.header is None else ""
         return Config(self.config, f"target {Path(self.shown) / inner}")
 

@@ -159,7 +159,9 @@ def test_what_is_asked_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_workflow_covers_systems_and_pythons_and_names_tests_that_exist() -> None:
     yaml = pytest.importorskip("yaml")
     root = PACKAGE.parent
-    jobs = yaml.safe_load((root / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))["jobs"]
+    workflow = yaml.safe_load((root / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    jobs = workflow["jobs"]
+    assert workflow["env"] == {"CI": ""}  # nothing lies beside a checkout there, and constraints.txt is for one Python
     supported = [f"3.{minor}" for minor in range(10, 15)]
     assert all(job["strategy"]["matrix"]["python"] == supported for job in jobs.values())
     assert {job["runs-on"] for job in jobs.values()} == {"ubuntu-latest", "${{ matrix.os }}"}

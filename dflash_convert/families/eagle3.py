@@ -97,7 +97,7 @@ def describe(checkpoint: Checkpoint, target: Target, overrides: Overrides) -> De
     notes += rope_notes
     taps = _taps(config, target_config, overrides, notes)
     width = config.integer("target_hidden_size", low=1) or target_config.integer("hidden_size", low=1)
-    width = target_config.need(width, "hidden_size")
+    width = target_config.need(width, "hidden_size", tip="--target-model-dir names the target")
     before = promises.eagle_flag(config, "norm_before_fc") is True
     dims = sizes.symbols(len(taps)) | {"Z": len(taps) * width}
     mapped = plan_tensors(weights, RULES, dims, SKIP)

@@ -15,7 +15,7 @@ from verify_files import Keys, Tensors, rewrite
 
 from dflash_convert.container.types import TensorType, array, boolean, f32, string, u32
 from dflash_convert.container.types import ValueType as V
-from dflash_convert.errors import UsageError, VerificationError
+from dflash_convert.errors import ConfigError, UsageError, VerificationError
 from dflash_convert.system import can_share
 from dflash_convert.target import Target
 from dflash_convert.verification.drafts import add_fidelity
@@ -215,6 +215,12 @@ def test_the_reference_converters_files_pass(shared: Path, tmp_path: Path) -> No
         path = tmp_path / f"{case}.gguf"
         write(prepare(Source(drafter), Target.read(target), Options(outtypes=("Q8_0",), plain=True)), [path])
         assert verify(path, drafter, Target.read(target)).differences == (), case
+
+
+def test_a_source_that_needs_the_target_says_so(fixtures: Path, converted: Convert) -> None:
+    with pytest.raises(ConfigError, match=r"^the target's config\.json: hidden_size is missing") as error:
+        verify(converted("Q8_0"), fixtures / "tiny-js" / "eagle3")
+    assert error.value.tip == "--target-model-dir names the target"
 
 
 def test_fidelity_uses_the_targets_own_text(fixtures: Path, converted: Convert) -> None:
