@@ -21,6 +21,11 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", "\\n")
 
 
+def reason(error: Exception) -> str:
+    """Why the system refused, in its words alone: no number, and no second copy of the path."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 def shorten(text: str, limit: int = 60) -> str:
     """At most ``limit`` characters; a cut shows as an ellipsis."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -12,6 +12,7 @@ from dflash_convert import child
 from dflash_convert.engine import embedded, external
 from dflash_convert.engine.failures import MISSING, OPTION, EngineRunError
 from dflash_convert.engine.trace import EngineInfo, Launch
+from dflash_convert.text import reason
 
 PROBE_TIMEOUT = 60.0
 
@@ -95,7 +96,9 @@ def probe_package(info: EngineInfo) -> EngineInfo:
             check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return dataclasses.replace(info, spec_types=(), problem=f"xllamacpp does not answer: {error}")
+        late = isinstance(error, subprocess.TimeoutExpired)
+        why = f"not within {PROBE_TIMEOUT:g} s" if late else reason(error)
+        return dataclasses.replace(info, spec_types=(), problem=f"xllamacpp does not answer: {why}")
     try:
         answer = json.loads(done.stdout)
     except ValueError:

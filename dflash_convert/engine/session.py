@@ -17,6 +17,7 @@ from dflash_convert.engine.client import Client, RefusedError, free_port
 from dflash_convert.engine.failures import REQUEST, TIMEOUT, EngineRunError, died
 from dflash_convert.engine.process import EngineProcess
 from dflash_convert.engine.trace import EngineInfo, Launch, Request, Trace
+from dflash_convert.text import reason
 
 POLL, PAUSE = 0.02, 0.1  # seconds between two looks at an engine that loads: first and longest
 LOG_PATIENCE = 5.0  # seconds the log of a finished request may lag behind its reply
@@ -118,7 +119,7 @@ class Session:
         except (OSError, http.client.HTTPException) as error:
             status = self._process.wait(LAST_WORDS)
             if status is None:
-                text = f"llama.cpp closed the connection {doing}: {error}"
+                text = f"llama.cpp closed the connection {doing}: {reason(error)}"
                 raise EngineRunError(REQUEST, text, log=self.log()) from None
             raise died(self.log(), status, doing) from None
         except RefusedError as error:

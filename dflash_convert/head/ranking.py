@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from dflash_convert.engine.trace import Trace
 from dflash_convert.errors import ConfigError, UsageError
-from dflash_convert.jsonfile import parse_json, read_bounded, refuse_html, text_of
+from dflash_convert.jsonfile import parse_json, refuse_html, text_of
+from dflash_convert.named_file import read_named
 from dflash_convert.text import shorten
 from dflash_convert.validation import reference, result
 
@@ -126,7 +127,7 @@ def _beyond(where: str, token: int, size: int) -> ConfigError:
 def from_run(path: Path, size: int) -> Ranking:
     """A validation's JSON, a stored reference or a run that ``compare`` has kept: the target's own answers, the best
     ranking there is."""
-    data = read_bounded(path, reference.MAX_BYTES)
+    data = read_named(path, reference.MAX_BYTES, "a kept run", HOW)
     refuse_html(data, path, HOW)
     document = parse_json(data, str(path), max_items=reference.MAX_ITEMS)
     curve: tuple[float, ...] = ()
@@ -171,7 +172,7 @@ def from_text(paths: Sequence[Path], tokenize: Tokenize, size: int) -> Ranking:
     digest = sha256()
     parts: list[tuple[str, Sequence[int]]] = []
     for path in paths:
-        data = read_bounded(path, MAX_TEXT)
+        data = read_named(path, MAX_TEXT, "a text")
         digest.update(data)
         try:
             text = text_of(data)
@@ -198,7 +199,7 @@ def _chunks(text: str) -> Iterable[str]:
 
 def from_file(path: Path, size: int) -> Ranking:
     """A ranking made elsewhere: a token id a line, best first, or an id and its count."""
-    data = read_bounded(path, MAX_TEXT)
+    data = read_named(path, MAX_TEXT, "a ranking")
     counts = np.zeros(size, dtype=np.int64)
     seen: set[int] = set()
     lines = [line.split() for line in data.decode("utf-8-sig", "replace").splitlines() if line.strip()]

@@ -17,6 +17,7 @@ from dflash_convert.errors import ConfigError, UsageError
 from dflash_convert.jsonfile import MAX_JSON, parse_json, refuse_html
 from dflash_convert.llama import NGRAMS
 from dflash_convert.measure.speed import FASTER, Gain
+from dflash_convert.named_file import read_named
 from dflash_convert.text import short
 from dflash_convert.validation.result import build
 
@@ -96,7 +97,7 @@ class BestSettings:
 
 def read_contest(path: Path) -> Contest:
     """ConfigError for anything that is no document of this schema."""
-    read = _bytes(path)
+    read = read_named(path, MAX_JSON, "a result of compare or tune", HOW)
     refuse_html(read, path, HOW)
     data = parse_json(read, path.name, keep=_pairs)
     if data.get("kind") not in KINDS or data.get("schema") != SCHEMA:
@@ -109,15 +110,6 @@ def read_contest(path: Path) -> Contest:
         raise ConfigError(f"{path} is not a result of compare or tune: {error}", tip=HOW) from None
     _require_sane(path, found)
     return found
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        if path.stat().st_size > MAX_JSON:
-            raise ConfigError(f"{path} is larger than {MAX_JSON // 1_000_000} MB")
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}", tip=HOW) from None
 
 
 def _pairs(data: dict[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,8 @@ from typing import Any
 
 from dflash_convert.errors import ConfigError, DflashError
 from dflash_convert.hashing import sha256_of
+from dflash_convert.jsonfile import defect, read_bounded
+from dflash_convert.named_file import read_named
 from dflash_convert.release.facts import found_by_llama_cpp, read_facts
 
 SCHEMA = 1
@@ -37,6 +39,7 @@ CARD = "README.md"
 PRESET = "llama-server/preset.ini"
 OLD_PRESET = "preset.ini"
 ROLES = ("weights", "card", "preset", "report")
+HOW = "make one with: dflash-convert package"
 MAX_MANIFEST = 16 << 20  # bytes; a manifest of a hundred files is some 100 KB
 HASH = re.compile(r"[0-9a-f]{64}")
 # what Git, the Hub's client and llama.cpp leave in a downloaded repository
@@ -72,19 +75,19 @@ def sums_text(document: Mapping[str, Any], manifest_sha256: str) -> str:
 def read_manifest(directory: Path) -> dict[str, Any]:
     """The manifest of a package; ConfigError when it is missing, too large, or not of this schema."""
     path = directory / MANIFEST
+    if not path.exists():
+        why = "there is no such directory"
+        if directory.exists():
+            why = f"it has no {MANIFEST}" if directory.is_dir() else "it is a file, and a package is a directory"
+        raise ConfigError(f"{directory} is not a package: {why}", tip=HOW)
+    data = read_named(path, MAX_MANIFEST, "a package's manifest")
     try:
-        if path.stat().st_size > MAX_MANIFEST:
-            raise ConfigError(f"{path} is larger than {MAX_MANIFEST >> 20} MiB")
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(
-            f"{directory} is not a package: it has no {MANIFEST}", tip="make one with: dflash-convert package"
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
-    defect = _defect(document)
-    if defect:
-        raise ConfigError(f"{path}: {defect}", tip="package the files again")
+        document = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not JSON: {defect(error)}", tip="package the files again") from None
+    wrong = _defect(document)
+    if wrong:
+        raise ConfigError(f"{path}: {wrong}", tip="package the files again")
     return dict(document)
 
 
@@ -198,7 +201,9 @@ def _sums_problems(directory: Path, document: dict[str, Any]) -> list[Problem]:
     path = directory / SUMS
     if not path.is_file():
         return [Problem(SUMS, "is missing")]
-    wanted = sums_text(document, sha256_of(directory / MANIFEST))
-    if path.stat().st_size != len(wanted.encode()) or path.read_text(encoding="utf-8", errors="replace") != wanted:
-        return [Problem(SUMS, "does not agree with the manifest and its files")]
-    return []
+    wanted = sums_text(document, sha256_of(directory / MANIFEST)).encode()
+    try:
+        same = read_bounded(path, len(wanted)) == wanted
+    except ConfigError:  # longer
+        same = False
+    return [] if same else [Problem(SUMS, "does not agree with the manifest and its files")]

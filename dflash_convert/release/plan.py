@@ -34,6 +34,7 @@ from typing import Any
 
 from dflash_convert.errors import ConfigError, UsageError
 from dflash_convert.jsonfile import parse_toml, text_of
+from dflash_convert.named_file import read_named, undecodable
 from dflash_convert.release.manifest import plain_name as is_plain
 from dflash_convert.target import plain_name
 from dflash_convert.text import short
@@ -113,14 +114,11 @@ class Release:
 
 def read_release(path: Path) -> Release:
     """Read and check all of a release.toml; ConfigError names the first defect."""
+    data = read_named(path, MAX_FILE, "a release.toml")
     try:
-        if path.stat().st_size > MAX_FILE:
-            raise ConfigError(f"{path} is larger than {MAX_FILE >> 20} MiB")
-        document = parse_toml(text_of(path.read_bytes()))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
+        document = parse_toml(text_of(data))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} cannot be read: {undecodable(error)}") from None
     _sound(path, document)
     base = path.resolve().parent
     _known(str(path), document, ("out", "pair", *COMMON))

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dflash_convert.errors import ConfigError, UsageError
+from dflash_convert.errors import UsageError
 from dflash_convert.jsonfile import parse_result
+from dflash_convert.named_file import read_named
 from dflash_convert.release.facts import DrafterFacts
 from dflash_convert.validation.result import ValidationResult, from_json
 
@@ -23,14 +24,7 @@ FLOORS = ("min_acceptance", "min_mean_length")
 
 def read_report(path: Path) -> ValidationResult:
     """What ``validate --save`` kept or ``validate --json`` printed; ConfigError when it is something else."""
-    try:
-        if path.stat().st_size > MAX_REPORT:
-            raise ConfigError(f"{path} is larger than {MAX_REPORT >> 20} MiB")
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file", tip=HOW) from None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}", tip=HOW) from None
+    data = read_named(path, MAX_REPORT, "a result of validate", HOW)
     return from_json(parse_result(data, path, HOW), str(path))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from dflash_convert.errors import ConfigError, UsageError, VerificationError
 from dflash_convert.jsonfile import parse_result
+from dflash_convert.named_file import read_named
 from dflash_convert.release.facts import DrafterFacts
 
 HOW = "write it with: dflash-convert verify FILE.gguf DRAFTER --json > FILE.json"
@@ -37,18 +38,12 @@ def match_verifications(paths: Iterable[Path], files: Iterable[DrafterFacts]) ->
 
 
 def _read(path: Path) -> dict[str, Any]:
+    document = parse_result(read_named(path, MAX_REPORT, "a verification report", HOW), path, HOW)
     try:
-        if path.stat().st_size > MAX_REPORT:
-            raise ConfigError(f"{path} is larger than {MAX_REPORT >> 20} MiB")
-        document = parse_result(path.read_bytes(), path, HOW)
         tensors = document["tensors"]
         good = isinstance(document["passed"], bool) and isinstance(document["path"], str)
         if not good or not all(isinstance(t["type"], str) and "snr_db" in t and "cosine" in t for t in tensors):
             raise ValueError
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file", tip=HOW) from None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}", tip=HOW) from None
     except (ValueError, KeyError, TypeError):
         raise ConfigError(f"{path} is not a verification report: its fields are not those of verify", tip=HOW) from None
     return dict(document)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dflash_convert.errors import ConfigError, UsageError
 from dflash_convert.jsonfile import parse_toml, text_of
+from dflash_convert.named_file import read_named, undecodable
 from dflash_convert.notes import Note
 from dflash_convert.validation.prompts import SETS
 from dflash_convert.validation.result import Thresholds
@@ -19,6 +20,7 @@ SWEEP = (4, 8, 15)  # the first is also the main value of a drafter that has no 
 CONTEXT = 4096
 LONG_CONTEXT = 8192
 MIN_CONTEXT = 512
+MAX_FILE = 1 << 20  # bytes of a file of thresholds, which are a dozen
 
 
 @dataclass(frozen=True)
@@ -92,13 +94,14 @@ def parse_n_max(text: str) -> tuple[int, ...]:
 
 def read_thresholds(path: Path) -> dict[str, float]:
     """Thresholds from a JSON or TOML file: any field of :class:`Thresholds` but ``recorded_at``."""
+    read = read_named(path, MAX_FILE, "a file of thresholds")
     try:
-        text = text_of(path.read_bytes())
+        text = text_of(read)
         data = parse_toml(text) if path.suffix == ".toml" else json.loads(text)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigError(f"{path} is not {'TOML' if path.suffix == '.toml' else 'JSON'}: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{path} is not {'TOML' if path.suffix == '.toml' else 'JSON'}: {undecodable(error)}"
+        ) from None
     if not isinstance(data, dict):
         raise ConfigError(f"{path} must hold an object of thresholds")
     known = {f.name for f in dataclasses.fields(Thresholds)} - {"recorded_at"}

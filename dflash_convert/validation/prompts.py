@@ -17,12 +17,14 @@ from typing import Any
 
 from dflash_convert.errors import ConfigError, UsageError
 from dflash_convert.jsonfile import has_lone_surrogate, text_of
+from dflash_convert.named_file import read_named
 from dflash_convert.text import shorten
 
 SETS = ("code", "javascript", "prose", "reasoning")  # what is run unless others are named
 BUNDLED = (*SETS, "chat")
 N_PREDICT = 256
 MAX_N_PREDICT = 1 << 20
+MAX_FILE = 256 << 20  # bytes; prompts may hold pictures
 NAME = 30  # characters of a name made of first words
 FORMS = ("prompt", "messages", "turns")
 EXAMPLE = 'one object a line: {"prompt": "…", "n_predict": 128}, or "messages", or "turns"'
@@ -53,10 +55,9 @@ def bundled(names: Iterable[str], n_predict: int | None = None) -> tuple[Item, .
 
 def read(path: Path, n_predict: int | None = None) -> tuple[Item, ...]:
     """The prompts of a file. Raises :class:`ConfigError` that names file and line."""
+    data = read_named(path, MAX_FILE, "a file of prompts", f"--prompts takes {EXAMPLE}")
     try:
-        text = text_of(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}", tip=f"--prompts takes {EXAMPLE}") from None
+        text = text_of(data)
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not UTF-8 text", tip=f"--prompts takes {EXAMPLE}") from None
     return parse(text, str(path), path.stem, n_predict)

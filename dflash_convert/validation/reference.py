@@ -10,7 +10,8 @@ from typing import Any
 
 from dflash_convert.engine.trace import EngineInfo
 from dflash_convert.errors import ConfigError
-from dflash_convert.jsonfile import parse_json, read_bounded, refuse_html
+from dflash_convert.jsonfile import parse_json, refuse_html
+from dflash_convert.named_file import read_named
 from dflash_convert.output import write_text
 from dflash_convert.validation.options import Options
 from dflash_convert.validation.pair import Pair
@@ -133,7 +134,7 @@ def save(path: Path, data: dict[str, Any], *, force: bool = False) -> None:
 
 def load(path: Path) -> Reference:
     """Read a reference; :class:`ConfigError` names the file and what is wrong with it."""
-    read = read_bounded(path, MAX_BYTES)
+    read = read_named(path, MAX_BYTES, "a stored reference", HOW)
     refuse_html(read, path, HOW)
     data = parse_json(read, str(path), max_items=MAX_ITEMS)
     if data.get("kind") != KIND or data.get("schema") != SCHEMA:

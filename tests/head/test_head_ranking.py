@@ -200,9 +200,9 @@ def test_only_regular_files_are_read_up_to_a_limit(tmp_path: Path, monkeypatch: 
     pipe, long = tmp_path / "pipe", tmp_path / "long.txt"
     os.mkfifo(pipe)
     readers = (ranking.from_run, ranking.from_file, lambda path, size: ranking.from_text([path], lambda text: [], size))
-    for path in (Path("/dev/zero"), pipe):
+    for path, kind in ((Path("/dev/zero"), "a device"), (pipe, "a pipe")):
         for read in readers:
-            with pytest.raises(ConfigError, match="not a regular file"):
+            with pytest.raises(ConfigError, match=f"{path}: {kind}, not "):
                 read(path, 512)
     long.write_bytes(b"0" * 11)
     assert read_bounded(long, 11) == b"0" * 11

@@ -1,0 +1,52 @@
+"""A file that a person names, read whole; else one sentence about what is there and what was expected."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from dflash_convert.errors import ConfigError
+from dflash_convert.jsonfile import defect, read_bounded
+
+PIPE = "a pipe"
+KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: PIPE,
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+PIPE_TIP = "files are read more than once and in places, a pipe cannot be: write it to a file first"
+
+
+def read_named(path: Path, limit: int, what: str, tip: str | None = None) -> bytes:
+    """A file of at most ``limit`` bytes; ConfigError for a larger one and for whatever else is at ``path``.
+
+    ``what`` was expected there, with its article; ``tip`` says how to get one.
+    """
+    other = kind_of_place(path)
+    if other is not None:
+        raise ConfigError(f"{path}: {other}, not {what}", tip=PIPE_TIP if other == PIPE else tip)
+    try:
+        path.stat()
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file", tip=tip) from None
+    except OSError:
+        pass  # told below
+    try:
+        return read_bounded(path, limit)
+    except ConfigError as error:
+        raise ConfigError(str(error), tip=tip) from None
+
+
+def undecodable(error: ValueError | RecursionError) -> str:
+    """Why a text that is TOML or JSON cannot be parsed, for people."""
+    return defect(error) if isinstance(error, (RecursionError, UnicodeDecodeError)) else str(error)
+
+
+def kind_of_place(path: Path) -> str | None:
+    """What is at ``path`` when it is something else than a file; None for a file and for nothing at all."""
+    try:
+        return KINDS.get(stat.S_IFMT(path.stat().st_mode))
+    except (OSError, ValueError):
+        return None
