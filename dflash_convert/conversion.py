@@ -77,7 +77,8 @@ class Source:
 
 @dataclass(frozen=True)
 class Conversion:
-    """Everything decided, nothing written. ``suffix`` ends the default names, before ``.gguf``."""
+    """Everything decided, nothing written. ``suffix`` ends the default names, before ``.gguf``; ``named_after`` is what
+    of the target the name is taken from, empty where the caller gave it."""
 
     description: Description
     vocabulary: Vocabulary
@@ -88,6 +89,7 @@ class Conversion:
     imatrix: Path | None = None
     findings: tuple[Finding, ...] = ()
     suffix: str = ""
+    named_after: str = ""
 
     def default_paths(self, directory: Path) -> list[Path]:
         variant, name = self.description.variant, self.target_name
@@ -133,7 +135,15 @@ def prepare(drafter: Source, target: Target, options: Options) -> Conversion:
         files.append(plan_file(description, outtype, general, tokenizer, extra, options.types))
     notes = (*notes_of(description), *general_notes, *vocabulary.notes)
     return Conversion(
-        description, vocabulary, tuple(files), checkpoint, target_name, notes, options.types.imatrix, tuple(findings)
+        description,
+        vocabulary,
+        tuple(files),
+        checkpoint,
+        target_name,
+        notes,
+        options.types.imatrix,
+        tuple(findings),
+        named_after="" if options.target_name else target.named_after,
     )
 
 

@@ -26,6 +26,7 @@ from dflash_convert.hub_gguf import models_of, remote_header
 from dflash_convert.hub_trouble import check_variables, explain, no_connection
 from dflash_convert.hub_weights import coming
 from dflash_convert.notes import Note
+from dflash_convert.system import PIPE, PIPE_TIP, kind_of_place
 
 TARGET_FILES = (
     "config.json",
@@ -220,7 +221,9 @@ def _local(path: Path, role: str) -> Resolved:
         repo, revision, _ = cache_origin(path.parent)
         return Resolved(path, repo, revision)
     if not path.is_dir():
-        raise UsageError(f"{role} {path}: a directory was expected, this is a file", tip=TAKEN[role])
+        kind = kind_of_place(path)
+        tip = PIPE_TIP if kind == PIPE else TAKEN[role]
+        raise UsageError(f"{role} {path}: a directory was expected, this is {kind or 'a file'}", tip=tip)
     path = _snapshot_in(path)
     repo, revision, subfolder = cache_origin(path)
     if role == "target":

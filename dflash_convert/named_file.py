@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 
 from dflash_convert.errors import ConfigError
 from dflash_convert.jsonfile import defect, read_bounded
-
-PIPE = "a pipe"
-KINDS = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: PIPE,
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
-PIPE_TIP = "files are read more than once and in places, a pipe cannot be: write it to a file first"
+from dflash_convert.system import PIPE, PIPE_TIP, kind_of_place
 
 
 def read_named(path: Path, limit: int, what: str, tip: str | None = None) -> bytes:
@@ -42,11 +32,3 @@ def read_named(path: Path, limit: int, what: str, tip: str | None = None) -> byt
 def undecodable(error: ValueError | RecursionError) -> str:
     """Why a text that is TOML or JSON cannot be parsed, for people."""
     return defect(error) if isinstance(error, (RecursionError, UnicodeDecodeError)) else str(error)
-
-
-def kind_of_place(path: Path) -> str | None:
-    """What is at ``path`` when it is something else than a file; None for a file and for nothing at all."""
-    try:
-        return KINDS.get(stat.S_IFMT(path.stat().st_mode))
-    except (OSError, ValueError):
-        return None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from dflash_convert.errors import DflashError, UsageError
 from dflash_convert.llama import Variant
 
+MAX_NAME = 200  # bytes of a target's name; method, type and head come to it, and 255 is the most that file systems have
 FIRST_GUESS = "n-max is a first guess: dflash-convert tune TARGET.gguf DRAFTER.gguf finds what pays here"
 
 
@@ -23,6 +26,18 @@ NO_MODEL = re.compile(
 def says_no_model(name: str) -> bool:
     """Whether a directory's name (``target``, ``main``, a commit's hash) says nothing about the model in it."""
     return NO_MODEL.fullmatch(name) is not None
+
+
+def check_target_name(name: str | None, option: str = "--target-name", refuse: type[DflashError] = UsageError) -> None:
+    """``refuse`` for a name that cannot be a part of file names; ``option`` gave it."""
+    if name and "/" in name:
+        raise refuse(f"{option} {name} holds a slash", tip="it is a part of file names; -o gives a directory")
+    count = len(os.fsencode(name or ""))
+    if count > MAX_NAME:
+        raise refuse(
+            f"{option} has {count} bytes, at most {MAX_NAME} are possible",
+            tip="it is a part of file names, which have at most 255 bytes",
+        )
 
 
 def default_name(variant: Variant, target_name: str, outtype: str, suffix: str = "") -> str:

@@ -37,6 +37,7 @@ TIPS = {
     errno.EROFS: "the file system is read-only: choose another output directory (-o)",
     errno.ENOENT: "create the output directory first",
     errno.EISDIR: "give a file name",
+    errno.ENAMETOOLONG: "a file's name has at most 255 bytes: give a shorter one",
 }
 # in a hidden directory: the file that its user holds; what was moved out of the way
 READ = (".safetensors", ".json", ".model", ".jinja", ".txt", ".tiktoken", ".md", ".py")  # of a model's directory
@@ -69,18 +70,28 @@ def refuse_taken(path: Path, inputs: Iterable[Path], *, force: bool, other: str)
 def check_output_path(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> None:
     """OutputError when ``path`` cannot be a file: it is something else, exists (without ``force``), is one of
     ``inputs``, or its directory is missing or not writable."""
+    refuse_special(path)
     if path.is_dir():
         raise OutputError(f"{path} is a directory", tip="give a file name")
-    if path.exists() and not path.is_file():
-        raise OutputError(f"{path} is not a regular file", tip="give a file name")
     refuse_input(path, inputs)
     if not force and os.path.lexists(path):
         raise exists_error(path)
     check_directory(path)
 
 
+def refuse_special(path: Path) -> None:
+    """OutputError when neither a file nor a directory can be at ``path``: it is a device, a pipe or a socket, or its
+    name is longer than the file system has."""
+    with disk_errors(path), suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        path.lstat()
+    kind = system.kind_of_place(path)
+    if kind is not None and not path.is_dir():
+        raise OutputError(f"{path} is {kind}, which is never replaced", tip="give another name")
+
+
 def refuse_input(path: Path, inputs: Iterable[Path]) -> None:
     """OutputError when ``path`` is one of ``inputs``, or what a directory among them is read for."""
+    refuse_special(path)
     if not path.exists():
         return
     for source in inputs:
@@ -91,6 +102,7 @@ def refuse_input(path: Path, inputs: Iterable[Path]) -> None:
 
 def check_directory(path: Path) -> None:
     """OutputError when the directory of ``path`` does not exist or takes no files."""
+    refuse_special(path)
     if not path.parent.is_dir():
         raise OutputError(f"{path.parent} is not a directory", tip="create it first")
     if not os.access(path.parent, os.W_OK | os.X_OK):

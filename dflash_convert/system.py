@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -21,10 +22,27 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+PIPE = "a pipe"
+PLACES = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: PIPE,
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+PIPE_TIP = "files are read more than once and in places, a pipe cannot be: write it to a file first"
 NOT_OFFERED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)  # by this file system
 READ_SIZE = 1 << 20  # bytes of one read into a buffer that has to be copied
 MAX_FDS = 250  # that one message can carry
 NOREPLACE, EXCHANGE = 1, 2  # renameat2(2)
+
+
+def kind_of_place(path: Path) -> str | None:
+    """What is at ``path`` when it is something else than a file; None for a file and for nothing at all."""
+    try:
+        return PLACES.get(stat.S_IFMT(path.stat().st_mode))
+    except (OSError, ValueError):
+        return None
 
 
 def create(path: Path) -> int:

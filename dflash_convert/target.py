@@ -80,6 +80,11 @@ class Target:
         return self.gguf.stem if self.gguf else "the target"
 
     @property
+    def named_after(self) -> str:
+        """What :attr:`name` is the name of."""
+        return "repository" if self.repository else "directory" if self.directory else "file"
+
+    @property
     def shown(self) -> str:
         """For messages: as it was given."""
         place = self.directory or (self.header.path if self.header is not None else self.gguf)

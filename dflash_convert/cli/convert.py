@@ -24,6 +24,8 @@ from dflash_convert.cli.common import (
 from dflash_convert.cli.terminal import echo, emit, leaving, stays_fetched
 from dflash_convert.encode.pool import pool_for
 from dflash_convert.errors import InputError, UsageError
+from dflash_convert.naming import check_target_name
+from dflash_convert.output import refuse_special
 from dflash_convert.target import Target
 from dflash_convert.text import one_line, size
 
@@ -200,11 +202,9 @@ def check_options(given: ConvertGiven) -> None:
             tip="give the directory, GGUF or Hub id of the model this drafter was trained for, for example "
             + (_proposed_target(given.drafter) or "Qwen/Qwen3-8B"),
         )
-    if "/" in (given.target_name or ""):
-        raise UsageError(
-            f"--target-name {given.target_name} holds a slash",
-            tip="it is a part of file names; -o gives a directory",
-        )
+    check_target_name(given.target_name)
+    if given.output is not None:
+        refuse_special(given.output)
     if given.target_gguf and given.head is None:
         raise UsageError("--target-gguf has no effect without --keep N or --full")
     if given.target_gguf and given.target_gguf.is_dir():

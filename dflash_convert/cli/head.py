@@ -55,17 +55,19 @@ def command(given: HeadGiven) -> None:
     from dflash_convert.forks.dialects import refuse_fork
     from dflash_convert.head.base import Base
     from dflash_convert.head.build import default_name
+    from dflash_convert.output import refuse_special
     from dflash_convert.pairing.view import FORCED
     from dflash_convert.quantization import write_file
     from dflash_convert.shrink import WHOLE, shrink
     from dflash_convert.target import Target
 
-    drafter = open_gguf(given.source)
-    refuse_fork(drafter)
     output = given.output
+    refuse_special(output)
     if output.is_dir():
         output = output / default_name(given.source, given.head.keep)
     given.check_outputs(output=output)
+    drafter = open_gguf(given.source)
+    refuse_fork(drafter)
     (plan,), choice = shrink([Base.of(drafter)], given.head, Target.read(given.target), force=FORCED in drafter.keys)
     if choice is not None:
         given.show_notes(choice.notes)

@@ -100,8 +100,9 @@ def show_plan(prepared: Prepared, given: Given) -> None:
     given.show_notes(conversion.notes)
     name = conversion.target_name
     by_name = {path.name for path in conversion.default_paths(Path())}
-    if says_no_model(name) and not by_name.isdisjoint(path.name for path in prepared.paths):
-        text = f"the file is named after the target's directory, {name!r}: --target-name gives the model's own name"
+    if conversion.named_after and says_no_model(name) and not by_name.isdisjoint(path.name for path in prepared.paths):
+        origin = f"the target's {conversion.named_after}, {name!r}"
+        text = f"the file is named after {origin}: --target-name gives the model's own name"
         given.show_notes([Note("warning", text)])
     for plan in conversion.files:
         for text in plan.fallbacks:

@@ -31,6 +31,7 @@ from dflash_convert.container.types import (
     ValueType,
 )
 from dflash_convert.errors import ContainerError
+from dflash_convert.system import PIPE, PIPE_TIP, kind_of_place
 
 if TYPE_CHECKING:
     import numpy as np
@@ -257,7 +258,8 @@ def open_gguf(path: str | Path) -> Gguf:
             if stat.S_ISDIR(status.st_mode):
                 raise _directory(path)
             if not stat.S_ISREG(status.st_mode):
-                raise ContainerError(f"{path}: not a regular file")
+                kind = kind_of_place(path)
+                raise ContainerError(f"{path}: {kind}, not a GGUF", tip=PIPE_TIP if kind == PIPE else None)
             size = status.st_size
             if size < HEADER_BYTES:
                 raise ContainerError(f"{path}: {size} bytes are too few for a GGUF header", tip=INCOMPLETE)

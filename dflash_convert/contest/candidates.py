@@ -11,6 +11,7 @@ from dflash_convert.container.keys import keys_of
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.contest.tweaks import Tweak
 from dflash_convert.errors import UsageError
+from dflash_convert.system import PIPE, PIPE_TIP, kind_of_place
 from dflash_convert.validation.pair import drafting_method
 
 SETTINGS = {"n-max": "a whole number from 1 to 4096", "p-min": "a number from 0 to less than 1"}
@@ -97,7 +98,9 @@ def _setting(text: str, each: str) -> tuple[str, float]:
 
 def _drafter(path: Path, mixed: tuple[str, ...], settings: dict[str, float]) -> Candidate:
     if not path.is_file():
-        raise UsageError(f"{path}: neither a file nor a method that works without a drafter", tip=EXAMPLE)
+        kind = kind_of_place(path)
+        what = f"{kind}, not a drafter's GGUF" if kind else "neither a file nor a method that works without a drafter"
+        raise UsageError(f"{path}: {what}", tip=PIPE_TIP if kind == PIPE else EXAMPLE)
     gguf = open_gguf(path)
     method = drafting_method(gguf, path)
     cap = depth_of(path)

@@ -16,7 +16,7 @@ from dflash_convert.errors import ContainerError, DflashError, InputError, Outpu
 from dflash_convert.hashing import sha256_of
 from dflash_convert.head.build import suffix
 from dflash_convert.memory.plan import MIB, Serving, plan_memory
-from dflash_convert.naming import FIRST_GUESS, default_name
+from dflash_convert.naming import FIRST_GUESS, check_target_name, default_name
 from dflash_convert.notes import Note
 from dflash_convert.output import check_directory, check_space, exists_error, whole_directory
 from dflash_convert.pairing import check, refusal
@@ -93,6 +93,7 @@ def build_package(
     options = options or PackageOptions()
     if not files:
         raise UsageError("no GGUF was given to package")
+    check_target_name(options.target_name)
     facts = [read_facts(path) for path in files]
     first = same_release(facts)
     target_gguf = parse_target(options.target_gguf)

@@ -27,6 +27,7 @@ other places are looked up from this file's directory alone.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -35,9 +36,10 @@ from typing import Any
 from dflash_convert.errors import ConfigError, UsageError
 from dflash_convert.jsonfile import parse_toml, text_of
 from dflash_convert.named_file import read_named, undecodable
+from dflash_convert.naming import MAX_NAME, check_target_name
 from dflash_convert.release.manifest import plain_name as is_plain
 from dflash_convert.target import plain_name
-from dflash_convert.text import short
+from dflash_convert.text import short, shorten
 
 MAX_FILE = 1 << 20  # bytes of a release.toml
 MAX_DEPTH = 8  # tables and lists in each other; an option's list of values is the fifth
@@ -196,10 +198,13 @@ def _pair(where: str, base: Path, table: Mapping[str, Any]) -> Pair:
     for key in ("validate", *RANGES):
         if values[key] and not values["target_gguf"]:
             raise ConfigError(f"{where} has {key}, but no target_gguf to validate with")
+    check_target_name(values["target_name"], f"{where}: target_name", ConfigError)
     values["name"] = values["name"] or values["target_name"] or _target_name(values["target"])
     for name in (values["name"], *values["types"]):
-        if not is_plain(name) or any(c.isspace() for c in name):
-            raise ConfigError(f"{where}: {name!r} cannot be a directory name", tip='give the pair a plain name = "…"')
+        if not is_plain(name) or any(c.isspace() for c in name) or len(os.fsencode(name)) > MAX_NAME:
+            raise ConfigError(
+                f"{where}: {shorten(name)!r} cannot be a directory name", tip='give the pair a plain name = "…"'
+            )
     return Pair(**{field.name: values[field.name] for field in fields(Pair)})
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -396,3 +398,22 @@ def test_a_file_in_a_directorys_place_is_read_as_it_or_told_what_is_taken(run: R
         assert ended.code == 2
         assert "a directory was expected, this is a file" in ended.err
         assert all(word in ended.err.split("TIP")[1] for word in taken)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_a_pipe_is_called_so(run: Run, pair: Pair) -> None:
+    os.mkfifo("p.gguf")
+    target = pair[1].parent / "target-bf16.gguf"
+    for line in (
+        ["p.gguf", "--target-model-dir", pair[1]],
+        [pair[0], "--target-model-dir", "p.gguf"],
+        ["check", "p.gguf", pair[1]],
+        ["inspect", "p.gguf"],
+        ["quantize", "p.gguf", "x.gguf", "q8_0"],
+        ["validate", "p.gguf", target],
+        ["compare", target, "p.gguf"],
+        ["package", "p.gguf", "-o", "x"],
+    ):
+        ended = run(*line)
+        assert re.search(r"p\.gguf: (a directory was expected, this is )?a pipe", ended.err), line
+        assert "TIP   files are read more than once and in places, a pipe cannot be" in ended.err, line

@@ -61,7 +61,7 @@ def test_what_is_not_a_file(make: str, tmp_path: Path) -> None:
     words = {
         "missing": "no such file",
         "directory": "a directory, not a GGUF",
-        "pipe": "not a regular file",
+        "pipe": "a pipe, not a GGUF",
         "nul": "null (byte|character)",
     }
     with pytest.raises(ContainerError, match=words[make]):

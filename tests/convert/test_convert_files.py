@@ -351,9 +351,13 @@ def test_a_directory_that_names_no_model(name: str, silent: bool) -> None:
     assert says_no_model(name) is silent
 
 
-def test_a_file_named_after_such_a_directory_is_told(fixtures: Path, tmp_path: Path) -> None:
+def test_a_file_named_after_such_a_place_is_told(fixtures: Path, tmp_path: Path) -> None:
     base = (fixtures / "tiny-js/drafter", "--target-model-dir", fixtures / "tiny-js/target", "--dry-run")
     words = "WARNING: the file is named after the target's directory, 'target': --target-name gives"
     assert words in run(*base).stderr
+    assert "named after" not in run(*base, "--target-name", "target").stderr
+    (tmp_path / "model.gguf").symlink_to(fixtures / "tiny-js/target-bf16.gguf")
+    told = run(*base[:2], tmp_path / "model.gguf", "--dry-run").stderr
+    assert words.replace("directory, 'target'", "file, 'model'") in told
     assert words not in run(*base, "--target-name", "tiny").stderr
     assert words not in run(*base, "-o", tmp_path / "a.gguf").stderr
