@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
@@ -42,6 +43,35 @@ def stamp_of(path: Path) -> tuple[int | str, ...]:
     status = path.stat()
     if os.name == "nt":
         return (status.st_size, sha256_of(path))
+    return (status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, _head(path))
+
+
+def _head(path: Path) -> str:
     with path.open("rb") as source:
-        head = hashlib.sha256(source.read(CHUNK)).hexdigest()
-    return (status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, head)
+        return hashlib.sha256(source.read(CHUNK)).hexdigest()
+
+
+def copies(paths: Iterable[Path]) -> list[tuple[Path, Path]]:
+    """Each path that holds the bytes of an earlier one and is another file, with that one.
+
+    Files are read whole only where their size and their first megabytes, a GGUF's keys, agree.
+    """
+    found: list[tuple[Path, Path]] = []
+    seen: list[Path] = []
+    for path in paths:
+        if any(path.samefile(other) for other in seen):
+            continue
+        same = next((other for other in seen if _same(path, other)), None)
+        if same is None:
+            seen.append(path)
+        else:
+            found.append((path, same))
+    return found
+
+
+def _same(one: Path, other: Path) -> bool:
+    return (
+        one.stat().st_size == other.stat().st_size
+        and _head(one) == _head(other)
+        and known_sha256(one) == known_sha256(other)
+    )

@@ -110,6 +110,7 @@ class ContestGiven(Given):
         self.check_outputs(preset=self.preset, html=self.html, inputs=made.candidates)
         for name, reason in made.refused.items():
             self.say(f"not run: {name}: {reason}")
+        self.show_notes(made.notes)
         prompts = f"{counted(len(made.items), 'prompt')} ({named([item.name for item in made.items])})"
         self.say(f"will run {prompts}, {counted(self.rounds, 'round')}")
         for each in made.candidates if self.preset or self.html else ():

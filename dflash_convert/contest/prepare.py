@@ -20,10 +20,11 @@ from dflash_convert.engine import find
 from dflash_convert.engine.trace import Launch
 from dflash_convert.errors import DflashError, OutputError, PairingError, UsageError
 from dflash_convert.hashing import stamp_of
+from dflash_convert.notes import Note
 from dflash_convert.output import try_place
 from dflash_convert.pairing import check, open_pair
 from dflash_convert.validation import prompts
-from dflash_convert.validation.pair import read_target
+from dflash_convert.validation.pair import copied, read_target
 from dflash_convert.validation.prompts import SETS, Item
 
 DOMAIN = "dflash-convert"
@@ -54,7 +55,7 @@ class Options:
 @dataclass(frozen=True)
 class Contest:
     """``candidates``: no drafter first. ``refused``: those that fit neither target nor budget, by name, with the
-    reason. ``needs``: memory by name, with ``slots`` requests at a time."""
+    reason. ``needs``: memory by name, with ``slots`` requests at a time. ``notes``: what else is to be known."""
 
     candidates: tuple[Candidate, ...]
     refused: dict[str, str]
@@ -64,6 +65,7 @@ class Contest:
     store: Store
     needs: dict[str, budget.Need]
     slots: int = 1
+    notes: tuple[Note, ...] = ()
 
     @property
     def context(self) -> int:
@@ -102,7 +104,8 @@ def prepare(options: Options) -> Contest:
     store = Store(keep, _identity(options, launch, engine.name))
     chats = renders_chats(target, items)
     engines, reasons = LlamaCpp(engine, launch), refused | large
-    return Contest(candidates, reasons, tuple(items), chats, engines, store, needs, options.parallel)
+    notes = copied("drafter", [each.drafter for each in candidates if each.drafter])
+    return Contest(candidates, reasons, tuple(items), chats, engines, store, needs, options.parallel, notes)
 
 
 def renders_chats(target: Gguf, items: Sequence[Item]) -> bool:

@@ -14,7 +14,7 @@ from dflash_convert.contest.trial import Say, run
 from dflash_convert.contest.works import Loads, make
 from dflash_convert.errors import PairingError
 from dflash_convert.text import columns, counted, percent, shorten
-from dflash_convert.validation.pair import read_target
+from dflash_convert.validation.pair import copied, read_target
 
 KEEPS, LOSES = 0.9, 0.3  # shares of the first target's acceptance
 NAME = 30  # characters of a target's name
@@ -47,6 +47,8 @@ def compare_targets(
     for target in targets:
         read_target(target)  # a drafter among them is told before anything runs
     say(f"will run the drafter on {counted(len(targets), 'target')}, {counted(rounds, 'round')} each")
+    for note in copied("target", targets):
+        say(f"WARNING: {note.text}")
     first: Contest | None = None
     found = []
     for target in targets:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ from dflash_convert.container.shards import all_shards
 from dflash_convert.container.types import array_length
 from dflash_convert.errors import FamilyError
 from dflash_convert.forks.dialects import refuse_fork
+from dflash_convert.hashing import copies
+from dflash_convert.notes import Note
 from dflash_convert.validation.result import FileFacts
 
 if TYPE_CHECKING:
@@ -88,4 +91,13 @@ def _facts(gguf: Gguf, files: tuple[Path, ...], block: int | None, spec_type: st
         file_type=None if number is None else llama.file_type_name(number) or f"type {number}",
         block_size=block,
         spec_type=spec_type,
+    )
+
+
+def copied(role: str, paths: Iterable[Path]) -> tuple[Note, ...]:
+    """A note for each file among ``paths`` that is an earlier one under another name: it is measured as if it were
+    another ``role``."""
+    return tuple(
+        Note("warning", f"{path} holds the same bytes as {other}: one {role}, told apart by settings and noise alone")
+        for path, other in copies(paths)
     )

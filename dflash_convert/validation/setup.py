@@ -111,7 +111,9 @@ def _beside(options: Options, n_max: int) -> tuple[FileFacts | None, list[Note]]
     if options.beside is None:
         return None, []
     other = pair.read_pair(options.beside, options.target)
-    notes = _check(options, options.beside)
+    if options.beside.samefile(options.drafter):
+        raise UsageError(f"--beside {options.beside} is the drafter itself", tip="name the one to compare it with")
+    notes = [*_check(options, options.beside), *pair.copied("drafter", (options.drafter, options.beside))]
     if other.n_max_cap is not None and n_max > other.n_max_cap:
         raise UsageError(
             f"--beside {options.beside.name} drafts at most {other.n_max_cap} tokens, not {n_max}",

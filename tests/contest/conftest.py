@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,17 +37,18 @@ def played(
     drafter: Path, tmp_path: Path, fake_server: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Ran]:
     """played('compare', 'ngram-simple', …) runs target and drafter in an engine that plays; ``mode`` as the fake's,
-    ``lines`` are the prompts."""
+    ``lines`` are the prompts, ``first`` stands in place of target and drafter."""
     two = ['{"prompt": "one", "n_predict": 8}', '{"prompt": "two", "n_predict": 8}']
 
-    def run(command: str, *args: object, mode: str = "normal", lines: list[str] = two) -> Ran:
+    def run(
+        command: str, *args: object, mode: str = "normal", lines: list[str] = two, first: Sequence[object] = ()
+    ) -> Ran:
         prompts = tmp_path / "prompts.jsonl"
         prompts.write_text("\n".join(lines) + "\n")
-        first = [command, TARGET, drafter]
         options = ["--prompts", prompts, "--fresh", "--llama-server", fake_server(mode)]
         words = list(map(str, args))
         behind = words.index("--") if "--" in words else len(words)
-        call = [*first, *words[:behind], *options, *words[behind:]]
+        call = [command, *(first or (TARGET, drafter)), *words[:behind], *options, *words[behind:]]
         try:
             main(list(map(str, call)))
             code = 0

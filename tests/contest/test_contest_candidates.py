@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dflash_convert import hashing
 from dflash_convert.contest.candidates import NOTHING, distinct, parse
 from dflash_convert.errors import UsageError
 
@@ -53,3 +57,36 @@ def test_no_drafter_takes_part_always_and_names_differ(drafter: Path) -> None:
     assert len({each.name for each in found}) == 3
     with pytest.raises(UsageError, match="named twice"):
         distinct([one, one])
+
+
+def test_a_copy_under_another_name_is_told(played: Callable[..., Any], drafter: Path, tmp_path: Path) -> None:
+    copy, other = tmp_path / "copy.gguf", tmp_path / "other.gguf"
+    shutil.copy(drafter, copy)
+    data = bytearray(drafter.read_bytes())
+    data[-1] ^= 1
+    other.write_bytes(data)
+    shown = played("compare", f"{copy},n-max=2", other, f"{drafter},n-max=3")
+    assert shown.code == 0, shown.err
+    assert f"WARNING: {copy} holds the same bytes as {drafter}: one drafter" in shown.err
+    assert shown.err.count("holds the same bytes") == 1
+
+
+def test_only_files_alike_in_size_and_keys_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hashing, "CHUNK", 4)
+    contents = {
+        "a": b"1234five",
+        "longer": b"1234five6",
+        "other keys": b"5678five",
+        "copy": b"1234five",
+        "b": b"1234six7",
+    }
+    paths = []
+    for name, content in contents.items():
+        paths.append(tmp_path / name)
+        paths[-1].write_bytes(content)
+    (tmp_path / "link").symlink_to(paths[0])
+    read: list[str] = []
+    whole = hashing.known_sha256
+    monkeypatch.setattr(hashing, "known_sha256", lambda path: (read.append(path.name), whole(path))[1])
+    assert hashing.copies([*paths, tmp_path / "link"]) == [(tmp_path / "copy", tmp_path / "a")]
+    assert set(read) == {"a", "copy", "b"}

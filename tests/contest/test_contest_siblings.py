@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,14 @@ def test_a_drafter_among_the_targets_is_told_before_anything_runs(played: Callab
     assert ran.code == 3
     assert "is a drafter" in ran.err
     assert "round" not in ran.err
+
+
+def test_a_copied_target_is_told(played: Callable[..., Any], drafter: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.gguf"
+    shutil.copy(TARGET, copy)
+    ran = played("compare", "--targets", first=[TARGET, copy, drafter])
+    assert ran.code == 0, ran.err
+    assert f"WARNING: {copy} holds the same bytes as {TARGET}: one target" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -90,5 +91,10 @@ def test_validate_beside(
     assert ran.json["sweep"] is None  # the other drafter is no n-max
     told = cli(*call, "--n-max", 4, "--beside", drafters["q8_0"]).out
     assert "the speed was not measured: mean length" in told
+    copy = tmp_path / "copy.gguf"
+    shutil.copy(drafters["bf16"], copy)
+    assert f"{copy} holds the same bytes as {drafters['bf16']}: one drafter" in cli(*call, "--beside", copy).err
+    itself = cli(*call, "--beside", drafters["bf16"])
+    assert (itself.code, "is the drafter itself" in itself.err) == (2, True)
     missing = cli(*call, "--beside", tmp_path / "nowhere.gguf")
     assert (missing.code, "nowhere.gguf: no such file" in missing.err) == (3, True)
