@@ -81,18 +81,21 @@ def parse_json(
 
     if sum(map(data.count, (b"{", b"[", b","))) > max_items:
         raise refuse(f"{name}: more than {max_items:,} items")
+    pointer, escapes = data.startswith(LFS), escapes_surrogates(data)
     try:
-        value = json.loads(text_of(data), object_pairs_hook=unique if strict else None)
+        text = text_of(data)
+        del data  # as large as what is parsed beside it, and no caller keeps it
+        value = json.loads(text, object_pairs_hook=unique if strict else None)
     except UnicodeDecodeError:
         raise refuse(f"{name}: not UTF-8 text") from None
     except RecursionError:
         raise refuse(f"{name}: nested too deeply") from None
     except ValueError as error:
-        tip = "a Git LFS pointer, not the file: run git lfs pull" if data.startswith(LFS) else None
+        tip = "a Git LFS pointer, not the file: run git lfs pull" if pointer else None
         raise refuse(f"{name}: not valid JSON ({defect(error)})", tip=tip) from None
     if not isinstance(value, dict):
         raise refuse(f"{name}: a JSON object was expected, found {type(value).__name__}")
-    if has_lone_surrogate(data, value):
+    if escapes and has_lone_surrogate(value):
         raise refuse(f"{name}: contains an unpaired surrogate")
     return value
 
@@ -128,10 +131,13 @@ def text_of(data: bytes) -> str:
     return data.decode("utf-8-sig")
 
 
-def has_lone_surrogate(data: bytes, value: Any) -> bool:
-    """Whether the JSON ``data``, parsed to ``value``, escapes a lone surrogate, which no file can hold as UTF-8."""
-    if SURROGATE.search(data) is None:
-        return False
+def escapes_surrogates(data: bytes) -> bool:
+    """Whether a JSON document may hold one: they come as escapes only, because UTF-8 has none."""
+    return SURROGATE.search(data) is not None
+
+
+def has_lone_surrogate(value: Any) -> bool:
+    """Whether a text in what was parsed holds a lone surrogate, which no file can hold as UTF-8."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except (UnicodeEncodeError, RecursionError):

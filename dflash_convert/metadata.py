@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import NoneType
@@ -11,6 +12,7 @@ from typing import Any
 
 from dflash_convert.container.types import KV, ValueType
 from dflash_convert.errors import ConfigError
+from dflash_convert.gguf_library import gguf_library
 from dflash_convert.hparams import F32_MAX
 from dflash_convert.jsonfile import read_json
 from dflash_convert.notes import Note
@@ -38,8 +40,7 @@ def general_keys(
     the tensors, (name, shape) each: stacked experts count as one beside their number ("4x456K").
     ``repository`` (owner/name) stands in for the directory's name, which in the Hub's cache is only a hash.
     """
-    import gguf
-
+    gguf = gguf_library()
     total = one = experts = 0
     for tensor, shape in shapes:
         count = math.prod(shape)
@@ -101,10 +102,8 @@ def read_card(directory: Path, *, plain: bool = False) -> tuple[dict[str, Any], 
 
     ``plain`` keeps a byte order mark, behind which the reference converter finds no front matter.
     """
-    import gguf
-    import gguf.metadata
-
-    unreadable = gguf.metadata.yaml.YAMLError  # type: ignore[attr-defined]  # what its safe loader raises
+    gguf = gguf_library()
+    unreadable = gguf.metadata.yaml.YAMLError  # what its safe loader raises
     try:
         card = _load_card(directory, plain)
     except (unreadable, UnicodeDecodeError, RecursionError, ValueError) as error:
@@ -126,15 +125,14 @@ def read_card(directory: Path, *, plain: bool = False) -> tuple[dict[str, Any], 
 
 
 def _load_card(directory: Path, plain: bool) -> dict[str, Any]:
-    import gguf
-
     path = directory / "README.md"
     data = path.read_bytes() if path.is_file() and not plain else b""
-    if not data.startswith(BOM):
-        return gguf.Metadata.load_model_card(directory)
-    with TemporaryDirectory() as other:  # the library reads a directory
-        (Path(other) / path.name).write_bytes(data.removeprefix(BOM))
-        return gguf.Metadata.load_model_card(Path(other))
+    with ExitStack() as stack:
+        if data.startswith(BOM):
+            directory = Path(stack.enter_context(TemporaryDirectory()))  # the library reads a directory
+            (directory / path.name).write_bytes(data.removeprefix(BOM))
+        card: dict[str, Any] = gguf_library().Metadata.load_model_card(directory)
+    return card
 
 
 def _convert(name: str, value: object) -> KV:

@@ -57,31 +57,38 @@ class Workers:
         self._workers = []
 
     def exchange(
-        self, tasks: Iterable[Json], fds: Iterable[int], done: Callable[[int, Json], None], ahead: int = 0
+        self,
+        tasks: Iterable[Json],
+        fds: Iterable[int],
+        done: Callable[[int, Json], None],
+        ahead: int = 0,
+        here: Callable[[Json], Json] | None = None,
     ) -> None:
         """Have all tasks done, then end the workers, who know one set of files; ValueError for a second call.
 
         ``tasks`` are taken from a thread of their own and may come slowly; an error of theirs is raised here.
         ``done`` receives a task's index and its reply, in the order in which they come; a worker's error is raised
         here and stops everything. Each worker has up to ``ahead`` more tasks waiting at its end, so that it need not
-        wait for a process that computes at the same time.
+        wait for a process that computes at the same time.  ``here`` does its share of them in a thread of this process.
         """
         workers = list(self._workers)  # another thread may close them at any time
         if not workers:
             raise ValueError("these workers have ended: a pool runs once")
         waiting: queue.SimpleQueue[tuple[int, Json] | None] = queue.SimpleQueue()
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        count = len(workers)
-        threading.Thread(target=_hand_out, args=(tasks, waiting, events, count), daemon=True).start()
+        stopped = threading.Event()
         files = sorted(fds)
-        threads = []
+        threads = [
+            threading.Thread(target=_feed, args=(*worker, files, waiting, events, ahead), daemon=True)
+            for worker in workers
+        ]
+        if here:
+            threads.append(threading.Thread(target=_work, args=(here, waiting, events, stopped), daemon=True))
+        running = len(threads)
+        threading.Thread(target=_hand_out, args=(tasks, waiting, events, running), daemon=True).start()
         try:
-            for process, link in workers:
-                given = (process, link, files, waiting, events, ahead)
-                thread = threading.Thread(target=_feed, args=given, daemon=True)
+            for thread in threads:
                 thread.start()
-                threads.append(thread)
-            running = count
             while running:
                 event = events.get()
                 if event is None:
@@ -93,11 +100,13 @@ class Workers:
             if not waiting.empty():
                 raise DflashError("the workers ended with work left")
         finally:
+            stopped.set()
             self.close()  # a thread that waits for a reply then gets none
             for _ in threads:
                 waiting.put(None)  # and one that waits for a task ends
             for thread in threads:
-                thread.join()
+                if thread.ident:  # it was started
+                    thread.join()
 
 
 def _hand_out(
@@ -165,6 +174,21 @@ def _feed(
         events.put(DflashError(f"a worker process ended unexpectedly (exit status {process.wait()})"))
     except (OSError, ValueError) as error:
         events.put(DflashError(f"a worker process ended unexpectedly ({error})"))
+    events.put(None)
+
+
+def _work(
+    here: Callable[[Json], Json],
+    waiting: queue.SimpleQueue[tuple[int, Json] | None],
+    events: queue.SimpleQueue[Event],
+    stopped: threading.Event,
+) -> None:
+    """Do tasks in this process until none is left or ``stopped`` is set."""
+    try:
+        while (task := waiting.get()) is not None and not stopped.is_set():
+            events.put((task[0], here(task[1])))
+    except Exception as error:
+        events.put(error)
     events.put(None)
 
 

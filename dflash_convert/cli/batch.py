@@ -60,7 +60,7 @@ class BatchGiven(Given):
 @click.option("--job", metavar="NAME|N", help="Run one job (PAIR/TYPE, or its number from 0) and package nothing.")
 @click.option("--list", "list_jobs", is_flag=True, help="List the jobs and run nothing.")
 @click.option("--no-package", is_flag=True, help="Only the jobs, no packages.")
-@click.option("--threads", type=click.IntRange(1), help="Worker processes of a conversion; default: a fair share.")
+@click.option("--threads", type=click.IntRange(1), help="Processes of a conversion; default: a fair share.")
 @click.option("--force", is_flag=True, help="Run finished jobs again too.")
 @json_option
 @verbosity_options

@@ -108,7 +108,7 @@ class ConvertGiven(Given):
     type=click.Path(path_type=Path),
     help="The target's weights for a head of its own; default: those in TARGET.",
 )
-@click.option("--threads", type=click.IntRange(1), help="Worker processes; default: all cores.")
+@click.option("--threads", type=click.IntRange(1), help="Processes that share the work; default: all cores.")
 @click.option(
     "--validate", metavar="TARGET.gguf", type=click.Path(path_type=Path), help="Then check, verify and validate."
 )

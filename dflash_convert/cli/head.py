@@ -37,7 +37,7 @@ class HeadGiven(Given):
 @click.argument("output", metavar="OUT.gguf", type=PATH)
 @head_options
 @click.option("--force", is_flag=True, help="Replace an existing output.")
-@click.option("--threads", type=click.IntRange(1), help="Worker processes; default: all cores.")
+@click.option("--threads", type=click.IntRange(1), help="Processes that share the work; default: all cores.")
 @json_option
 @verbosity_options
 @takes(HeadGiven)

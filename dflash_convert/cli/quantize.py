@@ -49,7 +49,7 @@ TYPES = (
 @click.option("--allow-requantize", is_flag=True, help="Quantize tensors that are quantized already.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and write nothing.")
 @type_options
-@click.option("--threads", type=click.IntRange(1), help="Worker processes; default: all cores.")
+@click.option("--threads", type=click.IntRange(1), help="Processes that share the work; default: all cores.")
 @json_option
 @verbosity_options
 @takes(QuantizeGiven)

@@ -59,7 +59,7 @@ class VerifyGiven(Given):
 )
 @click.option("--pre", help="As given to convert.")
 @click.option("--tokenizer-model", type=click.Path(path_type=Path), metavar="FILE", help="As given to convert.")
-@click.option("--threads", type=click.IntRange(1), help="Worker processes; default: all cores.")
+@click.option("--threads", type=click.IntRange(1), help="Processes that share the work; default: all cores.")
 @click.option("--manifest", type=click.Path(path_type=Path), metavar="DIR", help="A package that must list this file.")
 @override_options
 @json_option

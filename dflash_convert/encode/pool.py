@@ -15,10 +15,10 @@ SMALL = 1 << 25  # elements below which starting workers costs more than it save
 
 
 class Pool(Workers):
-    """``count`` encoding processes for one exchange; use as a context manager, which ends them."""
+    """For one exchange ``count`` encoding processes, this one among them; use as a context manager, which ends them."""
 
     def __init__(self, count: int) -> None:
-        super().__init__("encode.worker", count)
+        super().__init__("encode.worker", count - 1)
 
     def __enter__(self) -> Pool:
         return self

@@ -12,10 +12,11 @@ from dflash_convert import errors
 from dflash_convert.checkpoint import Reader
 from dflash_convert.drafter import TensorPlan
 from dflash_convert.encode.imatrix import open_imatrix
-from dflash_convert.encode.pieces import Piece
+from dflash_convert.encode.pieces import Piece, piece_from_json
 from dflash_convert.encode.transforms import NUMPY_DTYPE, RowSource, granularity
 from dflash_convert.errors import OutputError
 from dflash_convert.output import TIPS
+from dflash_convert.processes import Json
 from dflash_convert.system import start_writeback, write_all
 
 CHUNK = 1 << 18
@@ -30,8 +31,16 @@ class Encoders:
         self._encoders: dict[str, Any] = {}
         self._out: Any = None
 
-    def close(self) -> None:
+    def __enter__(self) -> Encoders:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._reader.__exit__()
+
+    def work(self, task: Json, fds: dict[int, int]) -> Json:
+        """:meth:`run` for a piece that comes as JSON, with the sender's descriptors and this process's own."""
+        self.run(piece_from_json(task, fds))
+        return {}
 
     def run(self, piece: Piece) -> None:
         step = granularity(piece.plan)

@@ -1,4 +1,4 @@
-"""Run encoding pieces: in this process when small, else in worker processes."""
+"""Run encoding pieces: in this process when small, else in worker processes as well."""
 
 from __future__ import annotations
 
@@ -34,23 +34,16 @@ def run_pieces(pieces: Sequence[Piece], threads: int | None, progress: Progress,
     _run_here([piece for piece in pieces if piece.plan.constant is not None], progress)
 
 
-def _files(piece: Piece) -> list[Path]:
-    return [source.file for source in piece.plan.sources]
-
-
 def _run_here(pieces: Sequence[Piece], progress: Progress) -> None:
-    encoders = Encoders()
-    try:
+    with Encoders() as encoders:
         for piece in arrivals.in_order(pieces, _files):
             encoders.run(piece)
             progress(piece.elements)
-    finally:
-        encoders.close()
 
 
 def _share(pieces: Sequence[Piece], progress: Progress, pool: Pool) -> None:
-    """Run all pieces in the pool and end it; ValueError when it has run before."""
-    fds = {place.fd for piece in pieces for place in piece.places}
+    """Run all pieces in the pool, which is ended, and here; ValueError when it has run before."""
+    fds = {place.fd: place.fd for piece in pieces for place in piece.places}
     given: list[int] = []  # elements of the pieces in the order in which they were handed out
 
     def tasks() -> Iterator[Json]:
@@ -58,4 +51,9 @@ def _share(pieces: Sequence[Piece], progress: Progress, pool: Pool) -> None:
             given.append(piece.elements)
             yield piece_to_json(piece)
 
-    pool.exchange(tasks(), fds, lambda index, _: progress(given[index]))
+    with Encoders() as encoders:
+        pool.exchange(tasks(), fds, lambda index, _: progress(given[index]), here=lambda task: encoders.work(task, fds))
+
+
+def _files(piece: Piece) -> list[Path]:
+    return [source.file for source in piece.plan.sources]

@@ -16,6 +16,7 @@ from dflash_convert.errors import InputError
 from dflash_convert.families import eagle3, gemma4_assistant
 from dflash_convert.families.detect import describe
 from dflash_convert.families.spellings import proposed_target
+from dflash_convert.gguf_library import gguf_library
 from dflash_convert.hparams import Config, architectures
 from dflash_convert.metadata import read_card
 from dflash_convert.pairing.view import DrafterView, Vocab, vocab_from_keys
@@ -153,8 +154,7 @@ def _base_models(path: Path) -> list[str]:
     """base_model of the model card, by the gguf library's own reading."""
     if not (path / "README.md").is_file():
         return []
-    import gguf
-
+    gguf = gguf_library()
     metadata = gguf.Metadata.apply_metadata_heuristic(gguf.Metadata(), read_card(path)[0])
     return [str(entry["name"]) for entry in metadata.base_models or [] if entry.get("name")]
 

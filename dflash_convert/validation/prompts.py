@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_convert.errors import ConfigError, UsageError
-from dflash_convert.jsonfile import has_lone_surrogate, text_of
+from dflash_convert.jsonfile import escapes_surrogates, has_lone_surrogate, text_of
 from dflash_convert.named_file import read_named
 from dflash_convert.text import shorten
 
@@ -80,7 +80,7 @@ def _item(line: str, where: str, set_name: str, number: int, n_predict: int | No
         data = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where} is not JSON: {error}", tip=EXAMPLE) from None
-    if has_lone_surrogate(line.encode(), data):
+    if escapes_surrogates(line.encode()) and has_lone_surrogate(data):
         raise ConfigError(
             f"{where}: contains an unpaired surrogate, which is no character",
             tip="write the character itself, or both halves of the pair",

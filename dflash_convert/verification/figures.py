@@ -20,6 +20,7 @@ import quant
 from dflash_convert.container.reader import TensorInfo
 from dflash_convert.container.types import BLOCK, TensorType
 from dflash_convert.errors import ContainerError
+from dflash_convert.gguf_library import gguf_library
 from dflash_convert.system import open_read, read_all
 
 F32 = npt.NDArray[np.float32]
@@ -196,10 +197,10 @@ def dequantizer(kind: TensorType) -> tuple[Callable[[Bytes], F32], str]:
         return lambda data: data.view("<f2").astype(np.float32), "numpy"
     if kind is TensorType.BF16:
         return lambda data: as_float(data.view("<u2")), "numpy"
-    from gguf import GGMLQuantizationType, quants
-
+    library = gguf_library()
+    quants = library.quants
     try:
-        theirs = GGMLQuantizationType(int(kind))
+        theirs = library.GGMLQuantizationType(int(kind))
         quants.dequantize(np.zeros((1, BLOCK[kind][1]), dtype=np.uint8), theirs)
     except (NotImplementedError, ValueError, KeyError):
         return _ours(kind), "quant"

@@ -106,11 +106,9 @@ class TokenizerFiles:
 
     def json(self, name: str) -> dict[str, Any]:
         """A JSON object, or a TokenizerError; always UTF-8, whatever the locale says."""
-        data = self.read(name)
+        where = str(self.directory / name)
         with collector_paused():
-            return parse_json(
-                data, str(self.directory / name), refuse=TokenizerError, max_items=MAX_ITEMS, strict=False
-            )
+            return parse_json(self.read(name), where, refuse=TokenizerError, max_items=MAX_ITEMS, strict=False)
 
     def optional_json(self, name: str) -> dict[str, Any]:
         return self.json(name) if self.has(name) else {}

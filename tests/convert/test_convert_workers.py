@@ -1,0 +1,123 @@
+"""The processes that share a conversion, this one among them."""
+
+from __future__ import annotations
+
+import math
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_convert import conversion as convert
+from dflash_convert.conversion import Conversion, Options, Source
+from dflash_convert.encode.pool import Pool
+from dflash_convert.encode.rows import Encoders
+from dflash_convert.errors import CheckpointError, DflashError
+from dflash_convert.processes import Workers
+from dflash_convert.system import can_share
+from dflash_convert.target import Target
+
+pytestmark = pytest.mark.skipif(not can_share(), reason="no workers where files cannot be handed over")
+
+
+@pytest.fixture
+def conversion(fixtures: Path) -> Conversion:
+    pair = fixtures / "tiny-js"
+    return convert.prepare(Source(pair / "drafter"), Target.read(pair / "target"), Options(outtypes=("q8_0",)))
+
+
+@pytest.fixture
+def expected(conversion: Conversion, tmp_path: Path) -> bytes:
+    return convert.write(conversion, [tmp_path / "alone.gguf"], threads=1)[0].path.read_bytes()
+
+
+def in_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str) -> None:
+    """Run ``code`` in every worker before it begins."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(
+        f"import os, sys, time\nif 'dflash_convert.encode.worker' in str(sys.orig_argv):\n    {code}\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+
+
+def test_what_a_worker_wrote_is_the_same(
+    conversion: Conversion, expected: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, began, run = [], threading.Event(), Encoders.run
+
+    def later(self: Encoders, piece: Any) -> None:
+        assert began.wait(60), "the worker did nothing"
+        run(self, piece)
+
+    def progress(elements: int) -> None:
+        whole.append(elements)
+        began.set()
+
+    monkeypatch.setattr(Encoders, "run", later)
+    done = convert.write(conversion, [tmp_path / "a.gguf"], threads=2, progress=progress)[0]
+    assert done.path.read_bytes() == expected
+    assert sum(whole) == sum(math.prod(plan.shape) for plan, _ in conversion.files[0].tensors)
+
+
+def test_this_process_does_the_work_of_a_worker_that_is_late(
+    conversion: Conversion, expected: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign, ran, run = tmp_path / "go", [], Encoders.run
+
+    def counted(self: Encoders, piece: Any) -> None:
+        run(self, piece)
+        ran.append(piece)
+        sign.touch()
+
+    in_workers(monkeypatch, tmp_path, f"any(os.path.exists({str(sign)!r}) or time.sleep(0.01) for _ in range(6000))")
+    monkeypatch.setattr(Encoders, "run", counted)
+    assert convert.write(conversion, [tmp_path / "a.gguf"], threads=2)[0].path.read_bytes() == expected
+    assert ran
+
+
+def test_an_error_in_this_process_ends_all(
+    conversion: Conversion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise CheckpointError("a row that cannot be read")
+
+    monkeypatch.setattr(Encoders, "run", broken)
+    with Pool(2) as pool, pytest.raises(CheckpointError, match="a row that cannot be read"):
+        convert.write(conversion, [tmp_path / "a.gguf"], threads=2, pool=pool)
+    assert not (tmp_path / "a.gguf").exists()
+    assert pool._workers == []
+
+
+def test_a_worker_that_dies_ends_all(conversion: Conversion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although this process could do what is left: what the worker wrote last may be half written."""
+    in_workers(monkeypatch, tmp_path, "os._exit(77)")
+    with pytest.raises(DflashError, match=r"ended unexpectedly \(.*77"):
+        convert.write(conversion, [tmp_path / "a.gguf"], threads=2)
+    assert not (tmp_path / "a.gguf").exists()
+
+
+def test_closed_while_an_exchange_begins_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = Workers("encode.worker", 1)
+
+    class Closing(threading.Thread):
+        """Its first start, that of the tasks' thread, comes after a close."""
+
+        def start(self) -> None:
+            workers.close()
+            super().start()
+
+    seen: list[Any] = []
+
+    def exchange() -> None:
+        try:
+            workers.exchange([{}], [], lambda *_: None)
+        except (DflashError, ValueError) as error:
+            seen.append(error)
+
+    thread = threading.Thread(target=exchange, daemon=True)
+    monkeypatch.setattr("dflash_convert.processes.threading.Thread", Closing)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert len(seen) == 1
