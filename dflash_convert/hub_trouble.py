@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from dflash_convert.errors import HubError, chain
-from dflash_convert.text import shorten
+from dflash_convert.text import one_line, shorten
 
 TIMEOUTS = ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT")
 PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
@@ -22,7 +22,10 @@ CERTIFICATE_TIP = (
 PAGE_TIP = (
     "A network's login page or a proxy answered in the Hub's place: open the Hub's page in a browser, then try again."
 )
-
+SHORTER_TIP = (
+    "The file was replaced meanwhile, or a mirror or an unfinished download (*.incomplete in the Hub's cache) does not "
+    "fit it: run the command again; if that changes nothing, unset HF_ENDPOINT and delete what is unfinished."
+)
 LISTING_TIP = "If HF_ENDPOINT names a mirror, unset it; or try later."
 
 
@@ -88,10 +91,18 @@ def no_connection(error: BaseException) -> tuple[str, str | None] | None:
     return None
 
 
-def explain(error: Exception, repository: str, revision: str | None, name: str = "a file") -> NoReturn:
-    """HubError of one sentence per kind of refusal; the library's own text may quote headers and is only the cause."""
-    message, tip = _refusal(error, revision, name)
+def explain(error: Exception, repository: str, revision: str | None, name: str = "") -> NoReturn:
+    """HubError of one sentence per kind of refusal, about the file ``name`` where one was asked for;
+    the library's own text may quote headers and is only the cause."""
+    message, tip = _refusal(error, revision, name or _asked(error) or "a file")
     raise HubError(f"{repository}{message}", tip=tip) from error
+
+
+def _asked(error: Exception) -> str:
+    """The file of the repository whose address gave this answer; empty where it was something else's."""
+    address = str(getattr(getattr(error, "response", None), "url", None) or "")
+    rest = unquote(urlsplit(address).path).partition("/resolve/")[2]
+    return one_line(rest.partition("/")[2])
 
 
 def _refusal(error: Exception, revision: str | None, name: str) -> tuple[str, str | None]:
@@ -118,8 +129,10 @@ def _refusal(error: Exception, revision: str | None, name: str) -> tuple[str, st
         return f": the Hub refuses {name} (status 403)", tip
     if status == 404:
         return f": the Hub has no {name} (status 404)", "The repository may have changed meanwhile: try again."
+    if status == 416:
+        return f": {name} ends before the bytes that its listing states (status 416)", SHORTER_TIP
     if status is not None:
-        return f": the Hub answered with status {status}", "Try again later."
+        return f": the Hub answered with status {status}", later(status)
     if isinstance(error, OSError) and error.errno is not None:
         return f": the download cannot be stored ({error.strerror})", None
     if isinstance(error, OSError) and "Consistency check failed" in str(error):
@@ -127,6 +140,15 @@ def _refusal(error: Exception, revision: str | None, name: str) -> tuple[str, st
     if isinstance(error, KeyError):  # the library takes the listing's fields for granted
         return f": the Hub's listing of its files has no field {shorten(str(error))}", LISTING_TIP
     return f": the download failed ({type(error).__name__})", "Try again; -v shows the cause."
+
+
+def later(status: int) -> str:
+    """What to do about an answer with ``status`` that means nothing in particular."""
+    if status == 429:
+        return "There were too many requests: wait some minutes, then run the command again; a token allows more."
+    if status >= 500 or status == 408:
+        return "Try again later."
+    return "The same request gets the same answer: if HF_ENDPOINT names a mirror, unset it; -v shows the cause."
 
 
 def _is_page(error: Exception) -> bool:

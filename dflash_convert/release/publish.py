@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 from dflash_convert.errors import HubError, UsageError, ValidationError, VerificationError
 from dflash_convert.hashing import sha256_of
 from dflash_convert.hub import parse_spec
+from dflash_convert.hub_trouble import later
 from dflash_convert.notes import Note
 from dflash_convert.release.manifest import CARD, MANIFEST, OLD_PRESET, SUMS, read_manifest, verify_manifest
 from dflash_convert.validation.result import BROKEN, ENGINE_FAILURE
@@ -177,7 +178,7 @@ def _explain(error: Exception, repository: str, uploaded: Sequence[str]) -> NoRe
             f"{repository}: the Hub does not find it{done}", tip="check the spelling and the token"
         ) from None
     if status is not None:
-        raise HubError(f"{repository}: the Hub answered with status {status}{done}", tip="try again later") from None
+        raise HubError(f"{repository}: the Hub answered with status {status}{done}", tip=later(status)) from None
     if type(error).__name__ == "LocalTokenNotFoundError":
         raise HubError("no Hub token was found", tip="log in with hf auth login, or set HF_TOKEN") from None
     raise HubError(

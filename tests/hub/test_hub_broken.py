@@ -152,3 +152,13 @@ def test_a_bad_index_is_the_same_error_in_the_cache_as_elsewhere(weight_map: str
     with pytest.raises(CheckpointError) as cached:
         _missing(tmp_path, "drafter")
     assert str(cached.value) == str(local.value)
+
+
+@pytest.mark.parametrize("more", [["--dry-run"], []])
+def test_a_file_that_is_shorter_than_its_listing(more: list[str], hub: FakeHub, fixtures: Path, tmp_path: Path) -> None:
+    hub.fail[f"/owner/drafter/resolve/{hub.repos['owner/drafter'].refs['main']}/{NAME}"] = 416
+    done = run(hub, fixtures, tmp_path, *more)
+    assert done.returncode == 8, done.stderr
+    assert f"ERROR owner/drafter: {NAME} ends before the bytes that its listing states (status 416)" in done.stderr
+    assert "unset HF_ENDPOINT and delete what is unfinished" in done.stderr
+    assert "later" not in done.stderr

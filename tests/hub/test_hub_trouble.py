@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_hub import FakeHub
@@ -139,3 +140,31 @@ def test_causes_hold_no_secrets(capsys: pytest.CaptureFixture[str]) -> None:
     assert "pass" not in text
     assert TOKEN not in text
     assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("status", "cure"),
+    [(429, "wait some minutes"), (500, "Try again later."), (503, "Try again later."), (451, "gets the same answer")],
+)
+def test_trying_again_is_proposed_where_it_can_help(status: int, cure: str) -> None:
+    from dflash_convert.errors import HubError
+    from dflash_convert.hub_trouble import explain
+    from dflash_convert.release.publish import _explain
+
+    for told in (lambda error: explain(error, "a/b", None), lambda error: _explain(error, "a/b", ())):
+        error = OSError()
+        error.response = SimpleNamespace(status_code=status, url="https://hub/a/b")  # type: ignore[attr-defined]
+        with pytest.raises(HubError, match=f"a/b: the Hub answered with status {status}") as caught:
+            told(error)
+        assert cure in str(caught.value.tip)
+
+
+def test_a_file_is_named_by_the_address_that_was_refused() -> None:
+    from dflash_convert.errors import HubError
+    from dflash_convert.hub_trouble import explain
+
+    address = "https://hub/a/b/resolve/main/sub/x%0Ay.gguf?download=true"
+    error = OSError()
+    error.response = SimpleNamespace(status_code=404, url=address)  # type: ignore[attr-defined]
+    with pytest.raises(HubError, match=r"a/b: the Hub has no sub/x\\ny.gguf \(status 404\)"):
+        explain(error, "a/b", None)
