@@ -15,7 +15,8 @@ Other keys of a pair, each allowed at the top for all pairs: ``target_name``, ``
 ``repo`` (where it will be published), ``drafter_repo``, ``target_repo``, ``n_max``, ``prompts``, ``min_acceptance``,
 ``min_mean_length``, ``llama_server``, ``fidelity`` (true: verify compares by the numpy forward too, and drafts where
 ``target_gguf`` is a small Qwen3-type model) and ``package_target`` (the target GGUF that the card names, when it is not
-``target_gguf``).
+``target_gguf``). Thresholds, ``validate``, ``prompts`` and ``llama_server`` are of a validation: without a
+``target_gguf`` they are a mistake, but ``prompts`` and ``llama_server`` at the top are for the pairs that have one.
 
 ``convert`` and ``validate`` hold any other option of these commands, as a table by the options' names::
 
@@ -45,6 +46,7 @@ MAX_FILE = 1 << 20  # bytes of a release.toml
 MAX_DEPTH = 8  # tables and lists in each other; an option's list of values is the fifth
 TEXTS = ("target_name", "model_name", "pre", "license", "drafter_repo", "target_repo", "package_target", "repo")
 PLACES = ("target_gguf", "prompts", "llama_server")
+RUN = ("prompts", "llama_server")  # of a validation alone; at the top they are for the pairs that have one
 RANGES = {"min_acceptance": (0.0, 1.0), "min_mean_length": (1.0, 1e9)}
 COMMON = (*TEXTS, *PLACES, *RANGES, "n_max", "types", "convert", "validate", "fidelity")
 OWN = ("name", "drafter", "target")
@@ -128,7 +130,9 @@ def read_release(path: Path) -> Release:
     if not isinstance(tables, list) or not tables or not all(isinstance(t, dict) for t in tables):
         raise ConfigError(f"{path} has no [[pair]]", tip="give each pair a [[pair]] with drafter and target")
     shared = {key: value for key, value in document.items() if key in COMMON}
-    pairs = tuple(_pair(f"{path}: pair {i + 1}", base, {**shared, **t}) for i, t in enumerate(tables))
+    pairs = tuple(_pair(f"{path}: pair {i + 1}", base, t, shared) for i, t in enumerate(tables))
+    if not any(pair.target_gguf for pair in pairs) and (idle := [key for key in RUN if key in shared]):
+        raise ConfigError(f"{path} has {idle[0]}, but no pair has a target_gguf to validate with")
     names = [pair.name.lower() for pair in pairs]
     for name in names:
         if names.count(name) > 1:
@@ -164,7 +168,9 @@ def _known(where: str, table: Mapping[str, Any], allowed: tuple[str, ...]) -> No
         raise ConfigError(f"{where}: unknown key {unknown[0]}", tip="known: " + ", ".join(allowed))
 
 
-def _pair(where: str, base: Path, table: Mapping[str, Any]) -> Pair:
+def _pair(where: str, base: Path, own: Mapping[str, Any], shared: Mapping[str, Any]) -> Pair:
+    table = {**shared, **own}
+    shared = {key: value for key, value in shared.items() if key not in own}
     _known(where, table, (*OWN, *COMMON))
     values: dict[str, Any] = {}
     for key in (*OWN, *TEXTS, *PLACES):
@@ -195,8 +201,8 @@ def _pair(where: str, base: Path, table: Mapping[str, Any]) -> Pair:
     for name in values["types"]:
         if name not in (*FTYPES, "AUTO"):
             raise ConfigError(f"{where}: {name} is not an output type", tip="known: " + ", ".join(FTYPES))
-    for key in ("validate", *RANGES):
-        if values[key] and not values["target_gguf"]:
+    for key in ("validate", *RANGES, *RUN):
+        if values[key] and not values["target_gguf"] and not (key in RUN and key in shared):
             raise ConfigError(f"{where} has {key}, but no target_gguf to validate with")
     check_target_name(values["target_name"], f"{where}: target_name", ConfigError)
     values["name"] = values["name"] or values["target_name"] or _target_name(values["target"])

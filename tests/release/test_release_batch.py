@@ -90,6 +90,18 @@ def artefacts(out: Path) -> dict[str, bytes]:
             "has min_acceptance, but no target_gguf to validate with",
         ),
         (
+            "[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']\nprompts='p.jsonl'",
+            "pair 1 has prompts, but no target_gguf to validate with",
+        ),
+        (
+            "[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']\nllama_server='l'",
+            "pair 1 has llama_server, but no target_gguf to validate with",
+        ),
+        (
+            "llama_server='l'\n[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']",
+            "release.toml has llama_server, but no pair has a target_gguf to validate with",
+        ),
+        (
             "[[pair]]\ndrafter='d'\ntarget='t'\ntypes=['F16']\nconvert={mask_token_id=3, 'mask-token-id'=4}",
             "convert has mask_token_id and mask-token-id, which are one option",
         ),
@@ -109,6 +121,15 @@ def test_defects_are_named(tmp_path: Path, text: str, message: str) -> None:
     path.write_text(text)
     with pytest.raises(ConfigError, match=message):
         read_release(path)
+
+
+def test_what_pairs_share_need_not_serve_each(tmp_path: Path) -> None:
+    path = tmp_path / "release.toml"
+    path.write_text(
+        "types=['F16']\nprompts='p.jsonl'\n[[pair]]\ndrafter='d'\ntarget='t'\ntarget_gguf='t.gguf'\n"
+        "[[pair]]\nname='u'\ndrafter='d'\ntarget='t'"
+    )
+    assert [bool(pair.target_gguf) for pair in read_release(path).pairs] == [True, False]
 
 
 def test_jobs_in_file_order(tmp_path: Path) -> None:
