@@ -44,10 +44,11 @@ def tree_rss(root: int) -> int:
     return total
 
 
-def measure(command: list[str]) -> tuple[float, int]:
+def measure(command: list[str], env: dict[str, str] | None = None) -> tuple[float, int]:
     """(seconds, peak resident bytes of the tree)."""
     begin = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    env = {**os.environ, **(env or {})}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env)
     peak = 0
     while process.poll() is None:
         peak = max(peak, tree_rss(process.pid))

@@ -1,13 +1,15 @@
 """Everything that docs/performance.md promises, measured in one run: ratios with their spread, and the load.
 
     python benchmarks/speed.py [--runs 5] [--types bf16,q8_0] [--only start,kernels] [--large DIR] [--small DIR]
-        [--work DIR] [--llama-cpp TREE --python PYTHON]
+        [--work DIR] [--layers 27] [--llama-cpp TREE --python PYTHON]
 
 --large and --small are directories with tokenizer files, of Gemma 4 (262k tokens) and Qwen3 (152k) if not given:
 beside this checkout as the tests want them. Synthetic drafters are made in --work (a temporary directory there;
-8 GB). Contenders take turns within a run and every output is deleted before the next one; a figure is the median of
-the runs with their smallest and largest, and a ratio is that of the two figures of the same run. Caches of the
-system are warm. --llama-cpp is a source tree with a built llama-quantize (see conversion.py).
+16 GB, or 8 with --layers 0, which leaves out the drafter that shows two processes at longer work). Contenders take
+turns within a run and every output is deleted before the next one; a figure is the median of the runs with their
+smallest and largest, and a ratio is that of the two figures of the same run. Caches of the system are warm.
+--llama-cpp is a source tree with a built llama-quantize (see conversion.py). `verify` tries vocabularies in llama.cpp
+only where the embedded engine is installed.
 """
 
 from __future__ import annotations
@@ -179,6 +181,7 @@ class Bench:
         self.small_target = self._target("small-target", args.small, "Qwen3ForCausalLM", 151936, 256, 4)
         make_checkpoint.write(self.big)
         make_checkpoint.write(self.small, 1, 151936, SMALL)
+        self.layers, self.long = args.layers, work / "long"
         self.cached, self.uncached = {CACHE: str(work / "cache")}, {CACHE: "off"}
 
     def _target(self, name: str, tokenizer: Path, architecture: str, vocab: int, hidden: int, layers: int) -> Path:
@@ -190,9 +193,12 @@ class Bench:
         (path / "config.json").write_text(json.dumps(config), "utf-8")
         return path
 
-    def convert(self, kind: str, output: Path, *more: object, env: dict[str, str] | None = None) -> Contender:
-        call = [*CLI, self.big, "--target-model-dir", self.big_target, "-t", kind, "-o", output, "-q", *more]
-        return fresh(output, command(*call, env=env or self.cached))
+    def call(self, kind: str, output: Path, drafter: Path | None = None) -> list[str]:
+        args = [drafter or self.big, "--target-model-dir", self.big_target, "-t", kind, "-o", output, "-q"]
+        return [*CLI, *map(str, args)]
+
+    def convert(self, kind: str, output: Path, env: dict[str, str] | None = None) -> Contender:
+        return fresh(output, command(*self.call(kind, output), env=env or self.cached))
 
     def start(self) -> Iterator[Sequence[str]]:
         small = self.work / "small.gguf"
@@ -257,26 +263,43 @@ class Bench:
 
     def workers(self) -> Iterator[Sequence[str]]:
         """With what could be reached if all that is shared took its part of the time, and the rest what it takes."""
-        counts = list(dict.fromkeys((1, 2, os.cpu_count() or 1)))
         for kind in self.types:
-            output = self.work / "workers.gguf"
-            call = [*CLI, self.big, "--target-model-dir", self.big_target, "-t", kind, "-o", output, "-q", "--threads"]
-            whole: Times = {str(n): [] for n in counts}
-            inside: Times = {str(n): [] for n in counts}
-            for number in range(self.runs + 1):
-                for n in counts:
-                    output.unlink(missing_ok=True)
-                    os.sync()
-                    seconds, written = reported(*call, n, env=self.cached)()
-                    if number:
-                        whole[str(n)].append(seconds)
-                        inside[str(n)].append(written)
+            yield from self._workers(kind, kind, self.big)
+        if self.layers:
+            parameters = make_checkpoint.write(self.long, self.layers)
+            yield from self._workers("q8_0", f"q8_0, {parameters / 1e9:.1f} G parameters", self.long)
+            shutil.rmtree(self.long)
+
+    def _workers(self, kind: str, name: str, drafter: Path) -> Iterator[Sequence[str]]:
+        output, counts = self.work / "workers.gguf", list(dict.fromkeys((1, 2, os.cpu_count() or 1)))
+        whole: Times = {str(n): [] for n in counts}
+        inside: Times = {str(n): [] for n in counts}
+        for number in range(self.runs + 1):
             for n in counts:
-                pairs = zip(whole["1"], inside["1"], strict=True)
-                limit = shown([all_ / (all_ - shared + shared / n) for all_, shared in pairs])
-                alone = ratio(inside, "1", str(n))
-                yield kind, str(n), shown(whole[str(n)]), ratio(whole, "1", str(n)), alone, limit, "1.7" * (n == 2)
-            output.unlink()
+                output.unlink(missing_ok=True)
+                os.sync()
+                seconds, written = reported(*self.call(kind, output, drafter), "--threads", n, env=self.cached)()
+                if number:
+                    whole[str(n)].append(seconds)
+                    inside[str(n)].append(written)
+        output.unlink()
+        for n in counts:
+            pairs = zip(whole["1"], inside["1"], strict=True)
+            limit = shown([all_ / (all_ - shared + shared / n) for all_, shared in pairs])
+            alone = ratio(inside, "1", str(n))
+            yield name, str(n), shown(whole[str(n)]), ratio(whole, "1", str(n)), alone, limit, "1.7" * (n == 2)
+
+    def memory(self) -> Iterator[Sequence[str]]:
+        """The largest sum over all processes at one moment, with the tokenizer read anew and read before."""
+        output = self.work / "memory.gguf"
+        for kind in self.types:
+            peaks: list[list[float]] = [[], []]
+            for _ in range(self.runs):
+                for side, env in zip(peaks, (self.uncached, self.cached), strict=True):
+                    output.unlink(missing_ok=True)
+                    side.append(conversion.measure(self.call(kind, output), env)[1] / 1e6)
+            yield kind, *(shown(side, ".0f") for side in peaks), "335"
+        output.unlink()
 
     def machine(self) -> Iterator[Sequence[str]]:
         """What two processes gain here when nothing is shared but the machine."""
@@ -345,6 +368,7 @@ def main() -> None:
     parser.add_argument("--llama-cpp", type=Path)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--types", default=",".join(TYPES))
+    parser.add_argument("--layers", type=int, default=27, help="of the drafter for longer work; 0: without it")
     parser.add_argument("--only", help="parts, for example start,kernels")
     args = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program is compiled, too
@@ -356,8 +380,12 @@ def main() -> None:
             ["type", seconds, "`cp` and sync of the source", "ratio", "llama.cpp", "ratio", "aim"],
         ),
         "workers": (
-            "Worker processes",
-            ["type", "workers", seconds, "one worker / this", "of that, the writing", "limit", "aim"],
+            "Processes that share the work",
+            ["type", "processes", seconds, "one / this", "of that, the writing", "limit", "aim"],
+        ),
+        "memory": (
+            "Memory of all processes together",
+            ["type", "MB, tokenizer read anew", "MB, tokenizer read before", "aim"],
         ),
         "machine": ("Two processes at once", ["", "one, ms a round", "two", "gain (2 at most)"]),
         "verification": (

@@ -27,6 +27,7 @@ ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }
+KILLED = -9  # by SIGKILL
 Event = tuple[int, Json] | BaseException | None
 
 
@@ -152,7 +153,7 @@ def _feed(
     try:
         with link.makefile("r", encoding="utf-8") as replies:
             send_files(link, fds)
-            _reply(process, replies)
+            _reply(replies)
             while True:
                 while more and len(given) <= ahead:
                     try:
@@ -165,15 +166,13 @@ def _feed(
                         given.append(task[0])
                 if not given:
                     break
-                reply = _reply(process, replies)
+                reply = _reply(replies)
                 if "error" in reply:
                     events.put(getattr(errors, reply["error"], DflashError)(reply["message"], tip=reply["tip"]))
                     break
                 events.put((given.popleft(), reply))
-    except (BrokenPipeError, ConnectionResetError):
-        events.put(DflashError(f"a worker process ended unexpectedly (exit status {process.wait()})"))
-    except (OSError, ValueError) as error:
-        events.put(DflashError(f"a worker process ended unexpectedly ({error})"))
+    except (OSError, EOFError, ValueError) as error:
+        events.put(_ended(process, error))
     events.put(None)
 
 
@@ -192,10 +191,18 @@ def _work(
     events.put(None)
 
 
-def _reply(process: subprocess.Popen[bytes], replies: IO[str]) -> Json:
+def _ended(process: subprocess.Popen[bytes], error: Exception) -> DflashError:
+    closed = isinstance(error, (BrokenPipeError, ConnectionResetError, EOFError))
+    status = process.wait() if closed else process.poll()
+    reason = error if status is None else f"exit status {status}"
+    tip = "the system ends what it has no memory for; --threads 1 needs the least" if status == KILLED else None
+    return DflashError(f"a worker process ended unexpectedly ({reason})", tip=tip)
+
+
+def _reply(replies: IO[str]) -> Json:
     line = replies.readline()
     if not line:
-        raise ValueError(f"exit status {process.wait()}")
+        raise EOFError
     reply: Json = json.loads(line)
     return reply
 

@@ -89,11 +89,18 @@ def test_an_error_in_this_process_ends_all(
     assert pool._workers == []
 
 
-def test_a_worker_that_dies_ends_all(conversion: Conversion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("end", "reason", "tip"),
+    [("os._exit(77)", "exit status 77", False), ("os.kill(os.getpid(), 9)", "exit status -9", True)],
+)
+def test_a_worker_that_dies_ends_all(
+    conversion: Conversion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, reason: str, tip: bool
+) -> None:
     """Although this process could do what is left: what the worker wrote last may be half written."""
-    in_workers(monkeypatch, tmp_path, "os._exit(77)")
-    with pytest.raises(DflashError, match=r"ended unexpectedly \(.*77"):
+    in_workers(monkeypatch, tmp_path, end)
+    with pytest.raises(DflashError, match=rf"ended unexpectedly \({reason}\)") as caught:
         convert.write(conversion, [tmp_path / "a.gguf"], threads=2)
+    assert ("memory" in (caught.value.tip or "")) is tip
     assert not (tmp_path / "a.gguf").exists()
 
 
