@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from dflash_convert import child, errors
 from dflash_convert.errors import DflashError
-from dflash_convert.system import receive_files, send_files
+from dflash_convert.system import KILLED, receive_files, send_files
 
 Json = dict[str, Any]
 ENVIRONMENT = {
@@ -27,7 +27,6 @@ ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }
-KILLED = -9  # by SIGKILL
 Event = tuple[int, Json] | BaseException | None
 
 

@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+KILLED = -9  # the exit status of a process ended by SIGKILL, which not every system names
 PIPE = "a pipe"
 PLACES = {
     stat.S_IFDIR: "a directory",

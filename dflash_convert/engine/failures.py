@@ -7,8 +7,7 @@ import signal
 from dataclasses import dataclass
 
 from dflash_convert.errors import EngineError
-
-KILLED = 9  # SIGKILL, which not every system names
+from dflash_convert.system import KILLED
 
 OUT_OF_MEMORY = "out-of-memory"
 CRASH = "crash"
@@ -178,7 +177,7 @@ def died(log: str, status: int, doing: str) -> EngineRunError:
         cause, message = found
         # the same words may stand in a log of a process that a signal ended
         return EngineRunError(cause.kind, f"{message} ({doing})", tip=cause.tip, log=log)
-    if status == -KILLED:
+    if status == KILLED:
         text = f"llama.cpp was killed from outside {doing}, most often because the system ran out of memory"
         return EngineRunError(OUT_OF_MEMORY, text, tip=_SMALLER, log=log)
     if status < 0:
