@@ -15,6 +15,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -145,6 +146,14 @@ def receive_files(link: socket.socket) -> dict[int, int] | None:
 def ending_signals() -> tuple[signal.Signals, ...]:
     """By which a program is politely asked to end, besides Ctrl-C; a terminal's hang-up where there is one."""
     return tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+def signal_main_thread(number: int) -> None:
+    """As if signal ``number`` had come from outside: where threads can be signalled it also ends what waits."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+    else:
+        signal.raise_signal(number)
 
 
 def end_group(child: subprocess.Popen[bytes], *, kill: bool = False) -> None:

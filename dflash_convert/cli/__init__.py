@@ -6,9 +6,7 @@ import difflib
 import importlib
 import io
 import os
-import signal
 import sys
-import threading
 
 import click
 from click.shell_completion import CompletionItem
@@ -16,9 +14,9 @@ from click.shell_completion import CompletionItem
 from dflash_convert import __version__
 from dflash_convert.cli.answers import empty_name, foreign_option, refuse_empty
 from dflash_convert.cli.broken import FULL, discard_output, end_with_pipe
+from dflash_convert.cli.interrupts import end_as, interrupt_behind, unwind_on_signals
 from dflash_convert.cli.terminal import INTERRUPTED, Call, call_of, causes, kind_of, report
 from dflash_convert.errors import DflashError, InputError, OutputError, UsageError
-from dflash_convert.system import ending_signals
 from dflash_convert.text import one_line
 
 # command -> (module, one-line help); the module holds a click command named ``command``
@@ -101,7 +99,7 @@ def main(args: list[str] | None = None) -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # file names come out as the bytes that they are
-    _unwind_on_signals()
+    unwind_on_signals()
     call, stdout = call_of(argv), sys.stdout
     try:
         code = cli.main(argv, prog_name="dflash-convert", standalone_mode=False, obj=call)
@@ -114,12 +112,7 @@ def main(args: list[str] | None = None) -> None:
         report(call, UsageError.__name__, *(foreign_option(error, argv) or usual), error.exit_code)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:
-        report(call, "Interrupted", "interrupted", call.how_to_go_on, INTERRUPTED)
-        stopped = error if isinstance(error, _Stopped) else error.__cause__  # click wraps it
-        if isinstance(stopped, _Stopped):
-            signal.signal(stopped.args[0], signal.SIG_DFL)
-            os.kill(os.getpid(), stopped.args[0])  # the caller sees what ended this process
-        sys.exit(INTERRUPTED)
+        _end_interrupted(call, error)
     except BrokenPipeError:
         end_with_pipe()
     except SystemExit:
@@ -129,6 +122,8 @@ def main(args: list[str] | None = None) -> None:
     except Exception as error:
         if _verbosity(argv) >= 2:
             sys.excepthook(type(error), error, error.__traceback__)
+        if interrupt_behind(error):
+            _end_interrupted(call, error)
         code = _explain(call, error)
         if _verbosity(argv) == 1:
             causes(error)
@@ -136,19 +131,9 @@ def main(args: list[str] | None = None) -> None:
     sys.exit(code or 0)
 
 
-class _Stopped(KeyboardInterrupt):
-    """SIGTERM or SIGHUP (its number): unwinds like Ctrl-C, so that workers end and hidden files are removed."""
-
-
-def _unwind_on_signals() -> None:
-    def stop(number: int, frame: object) -> None:
-        raise _Stopped(number)
-
-    if threading.current_thread() is not threading.main_thread():
-        return
-    for number in ending_signals():
-        if signal.getsignal(number) is signal.SIG_DFL:  # nohup keeps its meaning
-            signal.signal(number, stop)
+def _end_interrupted(call: Call, error: BaseException) -> None:
+    report(call, "Interrupted", "interrupted", call.how_to_go_on, INTERRUPTED)
+    end_as(interrupt_behind(error), INTERRUPTED)
 
 
 def _explain(call: Call, error: Exception) -> int:

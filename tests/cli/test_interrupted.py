@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dflash_convert.cli import main
+from dflash_convert.errors import OutputError
+from dflash_convert.system import ending_signals
 
 KEPT, GOES_ON, ANEW = (
     "finished runs are kept",
@@ -62,3 +68,74 @@ def test_an_interrupted_command_says_what_the_same_line_does(
     err = capsys.readouterr().err
     assert f"{left}; {then}\n  dflash-convert {line}\n" in err
     assert "nothing was written" not in err
+
+
+def release_what_is_not_held() -> None:
+    """As a lock around a progress bar does it, when the interrupt comes while it is made."""
+    try:
+        raise KeyboardInterrupt
+    finally:
+        {}["lock"]
+
+
+def blame_the_output() -> None:
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt as error:
+        raise OutputError("it cannot be removed") from error
+
+
+@pytest.mark.parametrize("library", [release_what_is_not_held, blame_the_output])
+def test_an_interrupt_stays_one_when_a_cleanup_fails(
+    library: Callable[[], None],
+    fixtures: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Ctrl-C within the lock of a bar ended in "unexpected AttributeError" and exit code 1."""
+    monkeypatch.setattr("dflash_convert.inspect_file.inspect", lambda *_, **__: library())
+    with pytest.raises(SystemExit) as ended:
+        main(["inspect", str(fixtures / "tiny-js" / "target-bf16.gguf")])
+    assert ended.value.code == 130
+    assert capsys.readouterr().err.startswith("ERROR interrupted\n")
+
+
+SWALLOWED = """
+import signal, sys, time, weakref
+import dflash_convert.inspect_file as module
+from dflash_convert.cli import main
+
+class Dying:
+    def __del__(self):
+        if sys.argv[1] == "finalizer":
+            signal.raise_signal(int(sys.argv[2]))
+
+def inspect(*_, **__):
+    dying = Dying()
+    watched = weakref.ref(dying, lambda _: signal.raise_signal(int(sys.argv[2])) if sys.argv[1] == "callback" else None)
+    del dying
+    print("goes on", flush=True)
+    time.sleep(20)
+    sys.exit("nothing came")
+
+module.inspect = inspect
+main(["inspect", sys.argv[3]])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, *ending_signals()], ids=lambda number: number.name)
+@pytest.mark.parametrize("place", ["finalizer", "callback"])
+def test_an_interrupt_that_python_swallows_comes_again(place: str, number: signal.Signals, fixtures: Path) -> None:
+    """Each import runs such a callback; what is raised there can only be printed."""
+    call = [sys.executable, "-c", SWALLOWED, place, str(int(number)), str(fixtures / "tiny-js" / "target-bf16.gguf")]
+    done = subprocess.run(  # whoever runs the tests may ignore the signal (nohup does), and children inherit that
+        call,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    )
+    assert done.stdout == "goes on\n"
+    assert done.stderr.lstrip().startswith("ERROR interrupted\n")
+    assert done.returncode == (130 if number == signal.SIGINT else -number)
