@@ -15,7 +15,7 @@ from dflash_convert import __version__
 from dflash_convert.cli.answers import empty_name, foreign_option, refuse_empty
 from dflash_convert.cli.broken import FULL, discard_output, end_with_pipe
 from dflash_convert.cli.interrupts import end_as, interrupt_behind, unwind_on_signals
-from dflash_convert.cli.terminal import INTERRUPTED, Call, call_of, causes, kind_of, report
+from dflash_convert.cli.terminal import INTERRUPTED, Call, call_of, causes, engine_log, kind_of, report
 from dflash_convert.errors import DflashError, InputError, OutputError, UsageError
 from dflash_convert.text import one_line
 
@@ -127,6 +127,8 @@ def main(args: list[str] | None = None) -> None:
         code = _explain(call, error)
         if _verbosity(argv) == 1:
             causes(error)
+        if _verbosity(argv):
+            engine_log(error)
         sys.exit(code)
     sys.exit(code or 0)
 

@@ -151,7 +151,7 @@ def _siblings(given: CompareGiven) -> None:
         raise UsageError(f"--targets names {twice[0]} twice", tip="name every target once")
     options = replace(given.options(), candidates=(drafter,))
     with put_right(drafter, [str(given.target), *others]):
-        made, found = siblings.compare_targets(options, targets, given.rounds, given.say)
+        made, found = siblings.compare_targets(options, targets, given.rounds, given.say, given.detail)
     if given.as_json:
         emit(siblings.document(made, found))
     else:

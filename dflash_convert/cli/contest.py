@@ -106,7 +106,7 @@ class ContestGiven(Given):
         self.check_outputs(preset=self.preset, html=self.html)
         self.say(f"{example.split()[1]}: {counted(len(self.candidates), 'candidate')} on {self.target.name}")
         with put_right(self.candidates, str(self.target)):
-            made = prepare(self.options())
+            made = prepare(self.options(), self.detail)
         self.check_outputs(preset=self.preset, html=self.html, inputs=made.candidates)
         for name, reason in made.refused.items():
             self.say(f"not run: {name}: {reason}")

@@ -148,6 +148,13 @@ def causes(error: BaseException) -> None:
         echo(f"CAUSE {type(cause).__module__}.{type(cause).__qualname__}: {text}", err=True)
 
 
+def engine_log(error: BaseException) -> None:
+    """The end of what an engine wrote that failed, on stderr."""
+    log = next((found for each in errors.chain(error) if (found := getattr(each, "log", ""))), "")
+    if isinstance(log, str) and log:
+        echo("the end of the engine's log:\n" + log, err=True)
+
+
 def echo(text: str, *, err: bool = False) -> None:
     """Print text that may hold a stranger's words: names and values of a checkpoint or a GGUF."""
     room, coloured = width(err=err), has_colour(err=err)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,7 +133,7 @@ def command(given: ValidateGiven) -> None:
 
     given.say(f"validate: {given.drafter.name} with {given.target.name}")
     with put_right(str(given.drafter), str(given.target)):
-        setup = run.prepare(options_of(given))
+        setup = replace(run.prepare(options_of(given)), detail=given.detail)
     given.show_notes(setup.notes)
     given.say(_recorded(setup.options))
     given.say(expected.plan(setup))

@@ -6,10 +6,11 @@ import os
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dflash_convert.contest.candidates import Candidate
-from dflash_convert.contest.trial import Answers
+from dflash_convert.contest.trial import Answers, Say
+from dflash_convert.engine import external
 from dflash_convert.engine.session import Session, start
 from dflash_convert.engine.trace import EngineInfo, Launch, Request, Trace
 from dflash_convert.validation import requests
@@ -17,10 +18,11 @@ from dflash_convert.validation import requests
 
 @dataclass(frozen=True)
 class LlamaCpp:
-    """``launch`` holds what all candidates share: target, context, threads, devices."""
+    """``launch`` holds what all candidates share: target, context, threads, devices. ``detail`` is told every start."""
 
     info: EngineInfo
     launch: Launch
+    detail: Say = field(default=lambda _: None, compare=False, repr=False)
 
     @contextmanager
     def start(self, candidate: Candidate, parallel: int = 1) -> Iterator[Session]:
@@ -35,6 +37,7 @@ class LlamaCpp:
         )
         if not candidate.methods:
             chosen = replace(chosen, drafter=None, spec_type="")
+        self.detail(external.shown(self.info, chosen))
         with start(self.info, chosen) as session:
             requests.warm_up(session)
             yield session

@@ -15,7 +15,7 @@ from dflash_convert.container.shards import all_shards
 from dflash_convert.contest import budget, images
 from dflash_convert.contest.candidates import NOTHING, Candidate, distinct, parse
 from dflash_convert.contest.engines import LlamaCpp, machine
-from dflash_convert.contest.trial import Store
+from dflash_convert.contest.trial import Say, Store
 from dflash_convert.engine import find
 from dflash_convert.engine.trace import Launch
 from dflash_convert.errors import DflashError, OutputError, PairingError, UsageError
@@ -73,9 +73,9 @@ class Contest:
         return self.engines.launch.ctx_size
 
 
-def prepare(options: Options) -> Contest:
-    """Nothing is run but the engine's own question for its version. PairingError when no candidate fits the target,
-    UsageError when none fits the budget."""
+def prepare(options: Options, detail: Say = lambda _: None) -> Contest:
+    """Nothing is run but the engine's own question for its version; ``detail`` is told every start.
+    PairingError when no candidate fits the target, UsageError when none fits the budget."""
     chosen = [parse(text) for text in options.candidates]
     target = read_target(options.target)
     fitting, refused = _fitting(chosen, options.target)
@@ -103,7 +103,7 @@ def prepare(options: Options) -> Contest:
         find.require(engine, candidate.spec_type)
     store = Store(keep, _identity(options, launch, engine.name))
     chats = renders_chats(target, items)
-    engines, reasons = LlamaCpp(engine, launch), refused | large
+    engines, reasons = LlamaCpp(engine, launch, detail), refused | large
     notes = copied("drafter", [each.drafter for each in candidates if each.drafter])
     return Contest(candidates, reasons, tuple(items), chats, engines, store, needs, options.parallel, notes)
 

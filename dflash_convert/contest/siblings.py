@@ -40,7 +40,7 @@ class Sibling:
 
 
 def compare_targets(
-    options: Options, targets: Sequence[Path], rounds: int, say: Say
+    options: Options, targets: Sequence[Path], rounds: int, say: Say, detail: Say = lambda _: None
 ) -> tuple[Contest, tuple[Sibling, ...]]:
     """``options`` with one drafter, run on each of ``targets``; a target that ``check`` refuses is listed and not run.
     PairingError when that is all of them. The contest is that of the first that ran."""
@@ -53,7 +53,7 @@ def compare_targets(
     found = []
     for target in targets:
         try:
-            made = prepare(replace(options, target=target))
+            made = prepare(replace(options, target=target), detail)
         except PairingError as error:
             found.append(Sibling(target, refused=str(error)))
             say(f"not run: {error}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -25,9 +26,24 @@ DRAFT_CACHE_OPTIONS = frozenset(
 
 def command(info: EngineInfo, launch: Launch, port: int, api_key: str) -> tuple[list[str], dict[str, str]]:
     """llama-server's command line and environment. Arguments of the user come last, so they win."""
-    args = [str(info.path), "-m", str(launch.target), "-c", str(launch.ctx_size * launch.parallel)]
-    args += ["-np", str(launch.parallel)]
-    args += ["--host", HOST, "--port", str(port), "--jinja", "-lv", str(launch.verbosity)]
+    place = ["--host", HOST, "--port", str(port), "--jinja", "-lv", str(launch.verbosity)]
+    return [str(info.path), *_loaded(launch), *place, *_set(launch)], {"LLAMA_API_KEY": api_key}
+
+
+def shown(info: EngineInfo, launch: Launch) -> str:
+    """What a start runs, for people: the engine, and its settings as llama-server's options."""
+    place = f" ({info.path})" if info.path else ""
+    words = shlex.join([*_loaded(launch), *_set(launch)])
+    return f"starting {info.name}{place}: {words}; the end of its log, a file without a name, is shown if it fails"
+
+
+def _loaded(launch: Launch) -> list[str]:
+    return ["-m", str(launch.target), "-c", str(launch.ctx_size * launch.parallel), "-np", str(launch.parallel)]
+
+
+def _set(launch: Launch) -> list[str]:
+    """All other options that decide what runs, the user's own last."""
+    args = []
     if launch.drafter:
         args += ["-md", str(launch.drafter)]
     if launch.methods:
@@ -46,7 +62,7 @@ def command(info: EngineInfo, launch: Launch, port: int, api_key: str) -> tuple[
         args += ["-ngl", str(launch.gpu_layers)]
     if launch.threads:
         args += ["-t", str(launch.threads)]
-    return [*args, *settings.arguments(launch.settings), *launch.extra_args], {"LLAMA_API_KEY": api_key}
+    return [*args, *settings.arguments(launch.settings), *launch.extra_args]
 
 
 def quantizes_draft_cache(args: tuple[str, ...]) -> str | None:

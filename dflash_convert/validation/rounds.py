@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dflash_convert.engine import external
 from dflash_convert.engine.failures import OUT_OF_MEMORY, EngineRunError, out_of_memory
 from dflash_convert.engine.session import Session, start
 from dflash_convert.engine.trace import Sampling, Trace
@@ -186,6 +187,7 @@ def _stint(runs: _Runs, book: _Book, stint: Stint) -> None:
     n_max = runs.sides[stint.side]
     beside = stint.side == runs.beside
     launch = runs.setup.launch(n_max, max(runs.context, runs.long_context or 0), beside=beside)
+    runs.setup.detail(external.shown(runs.setup.engine, launch))
     with start(runs.setup.engine, launch) as session:
         requests.warm_up(session)
         for number in stint.rounds:

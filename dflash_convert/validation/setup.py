@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from dflash_convert.validation.result import FileFacts
 
 @dataclass(frozen=True)
 class Setup:
-    """What :func:`prepare` decided. ``rounds`` of the timed runs, at least one; ``beside`` another drafter in them."""
+    """What :func:`prepare` decided. ``rounds`` of the timed runs, at least one; ``beside`` another drafter in them;
+    ``detail`` is told every start of the engine."""
 
     options: Options
     pair: pair.Pair
@@ -35,6 +37,7 @@ class Setup:
     started_at: str
     beside: FileFacts | None = None
     load: float | None = None
+    detail: Callable[[str], None] = field(default=lambda _: None, compare=False, repr=False)
 
     @property
     def chats(self) -> bool:

@@ -186,3 +186,9 @@ def test_a_drafter_beside_is_counted() -> None:
     alone = setup(quick=True)
     both = replace(alone, beside=alone.pair.drafter)
     assert expected.requests(both) == expected.requests(alone) * 3 // 2
+
+
+def test_every_start_is_told_with_v(validate: Validate, starts: Path) -> None:
+    told = [line for line in validate("normal", "-v", "--quick").err.splitlines() if line.startswith("starting llama-")]
+    assert len(told) == len(starts.read_text().split())
+    assert sum("--spec-type draft-dflash" in line for line in told) == len(told) // 2
