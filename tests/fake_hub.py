@@ -15,10 +15,12 @@ import json
 import os
 import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
+
+from loopback import Loopback
 
 
 class Request(NamedTuple):
@@ -70,13 +72,11 @@ class FakeHub:
             pass
 
         Handler.hub = hub
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._server = Loopback(Handler)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return self._server.url
 
     def add(self, name: str, files: dict[str, bytes], **options: Any) -> Repo:
         repo = Repo(dict(files), **options)
@@ -95,13 +95,11 @@ class FakeHub:
         return {**kept, **own, "HF_HUB_DISABLE_XET": "1", **more}
 
     def __enter__(self) -> FakeHub:
-        self._thread.start()
+        self._server.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
+    def __exit__(self, *error: Any) -> None:
+        self._server.__exit__(*error)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from fake_hub import FakeHub
+from loopback import Loopback
 
 # untrusted.pem: a certificate of 127.0.0.1 and its key, made for these tests and known to nobody
 HERE = Path(__file__).resolve().parent
@@ -87,15 +87,12 @@ class _Page(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def login_page() -> Iterator[ThreadingHTTPServer]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Page)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+def login_page() -> Iterator[Loopback]:
+    with Loopback(_Page) as server:
+        yield server
 
 
-def test_a_login_page_instead_of_an_answer(hub: FakeHub, tmp_path: Path, login_page: ThreadingHTTPServer) -> None:
+def test_a_login_page_instead_of_an_answer(hub: FakeHub, tmp_path: Path, login_page: Loopback) -> None:
     endpoint = f"http://127.0.0.1:{login_page.server_port}"
     plain = convert(hub, tmp_path, HF_ENDPOINT=endpoint)
     assert plain.returncode == 8
@@ -107,7 +104,7 @@ def test_a_login_page_instead_of_an_answer(hub: FakeHub, tmp_path: Path, login_p
     assert "Traceback" not in told.stderr
 
 
-def test_a_certificate_of_somebody_else(hub: FakeHub, tmp_path: Path, login_page: ThreadingHTTPServer) -> None:
+def test_a_certificate_of_somebody_else(hub: FakeHub, tmp_path: Path, login_page: Loopback) -> None:
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

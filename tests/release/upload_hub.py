@@ -9,10 +9,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from loopback import Loopback
 
 TOKEN = "hf_aSecretThatNoMessageMayHold"
 
@@ -27,20 +28,18 @@ class UploadHub:
         self.private: bool | None = None
         self.puts = 0
         handler = type("Handler", (_Handler,), {"hub": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
+        self._server = Loopback(handler)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return self._server.url
 
     def __enter__(self) -> UploadHub:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self._server.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def __exit__(self, *error: Any) -> None:
+        self._server.__exit__(*error)
 
 
 def blob_id(data: bytes) -> str:
