@@ -17,7 +17,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from dflash_convert import arrivals
+from dflash_convert import arrivals, text
 from dflash_convert.errors import CheckpointError, ConfigError
 from dflash_convert.jsonfile import parse_json, read_json
 from dflash_convert.system import open_read, read_all
@@ -243,7 +243,7 @@ def _check_header(path: Path, source: Path) -> tuple[int, int]:
         if length > size - 8:
             raise CheckpointError(f"{path}: header length {length} in a file of {size} bytes")
         if length > MAX_HEADER:
-            raise CheckpointError(f"{path}: a header of {length} bytes, more than {MAX_HEADER // 10**6} MB")
+            raise CheckpointError(f"{path}: a header of {text.size(length)}, more than {text.size(MAX_HEADER)}")
         header = parse_json(file.read(length), f"{path} (header)", refuse=CheckpointError, keep=_dtype_only)
     for name, entry in header.items():
         if name == "__metadata__":

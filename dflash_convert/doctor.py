@@ -20,6 +20,7 @@ from dflash_convert.engine.find import find_engines, install_tip
 from dflash_convert.errors import DflashError
 from dflash_convert.installed import PACKAGE, install_command
 from dflash_convert.llama import spec_types
+from dflash_convert.text import size
 
 Severity = Literal["ok", "note", "warning", "error"]
 TIMEOUT = 5.0  # seconds for the Hub to answer
@@ -161,7 +162,7 @@ def _space(name: str, path: Path, cure: str) -> Diagnosis:
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free
-    text = f"{free / 1e9:,.1f} GB free ({path.absolute()})"
+    text = f"{size(free)} free ({path.absolute()})"
     if not os.access(place, os.W_OK):
         return Diagnosis(
             "disk", name, f"not writable ({path.absolute()})", "warning", "choose a directory you may write to"

@@ -51,16 +51,21 @@ def counted(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
-def percent(share: float, digits: int = 1) -> str:
+def percent(share: float, digits: int = 1, *, signed: bool = False) -> str:
     """``share`` is a fraction of 1; more ``digits`` where shares crowd near the whole."""
-    return f"{100 * share:.{digits}f} %"
+    return f"{100 * share:{'+' if signed else ''}.{digits}f} %"
 
 
-def size(nbytes: int) -> str:
-    """In MB or GB (powers of ten, as disks and the Hub count)."""
-    if nbytes >= 1e9:
-        return f"{nbytes / 1e9:,.2f} GB"
-    return f"{nbytes / 1e6:,.1f} MB" if nbytes >= 1e5 else f"{nbytes / 1e6:.3f} MB"
+MIB = 1 << 20  # bytes
+
+
+def size(nbytes: float) -> str:
+    """Bytes in MiB or GiB, the units of all output, of files and of memory alike: llama.cpp's log and the tools of
+    graphics cards count so, and a file's size, what its weights take by plan and what an engine says can be compared.
+    What is typed may be in either unit (:mod:`dflash_convert.memory.fit`)."""
+    if nbytes >= 1 << 30:
+        return f"{nbytes / (1 << 30):,.2f} GiB"
+    return f"{nbytes / MIB:,.1f} MiB" if nbytes >= MIB / 10 else f"{nbytes / MIB:.3f} MiB"
 
 
 def duration(seconds: float) -> str:

@@ -10,14 +10,15 @@ from typing import Any
 from tqdm import tqdm
 
 from dflash_convert.cli.terminal import on_terminal, width
-from dflash_convert.text import duration, shorten
+from dflash_convert.text import duration, percent, shorten, size
 from dflash_convert.watching import Watch
 
 EVERY = 10.0  # seconds between the lines that stand for a bar
 SHORTEST = 10  # characters of the bar itself
 ITEM, BRIEF = 24, 6  # characters of the name of what is being done, and fewest worth showing
 PHASE = 12  # fewest characters of the step's name
-LARGE = ("weights", "bytes")
+BYTES = "bytes"
+LARGE = ("weights", BYTES)
 
 
 class _Bar(tqdm):  # type: ignore[misc]  # it has no stubs
@@ -37,8 +38,8 @@ class _Bar(tqdm):  # type: ignore[misc]  # it has no stubs
     def _around(self, seconds: float, columns: int | None) -> tuple[str, str]:
         """What stands before and behind the bar."""
         done, total = self.n, self.total
-        share = f": {100 * done / total:3.0f} % "
-        counts = f" {_count(done, self.count_unit)}/{_count(total, self.count_unit)} {self.count_unit}"
+        share = f": {percent(done / total, 0):>5} "
+        counts = f" {_count(done, self.count_unit)}/{_count(total, self.count_unit)}{_word(self.count_unit)}"
         left = ", ".join(["", *_left(done, total, seconds)])
         pace = ", ".join(["", *_pace(done, seconds, self.count_unit)])
         doing = f", {shorten(self.doing, ITEM)}" if self.doing else ""
@@ -50,8 +51,8 @@ class _Bar(tqdm):  # type: ignore[misc]  # it has no stubs
         if len(doing) > free:
             doing = f", {shorten(self.doing, free - 2)}" if free - 2 >= BRIEF else ""
         if free < 0:  # the unit goes without saying
-            free += len(f" {self.count_unit}")
-            counts = counts.removesuffix(f" {self.count_unit}")
+            free += len(_word(self.count_unit))
+            counts = counts.removesuffix(_word(self.count_unit))
         phase = shorten(self.phase, max(len(self.phase) + min(free, 0), PHASE))
         return f"{phase}{share}", counts + pace + left + doing
 
@@ -126,7 +127,7 @@ class Progress(Watch):
         counts = " of ".join(_count(n, self._unit) for n in (done, total))
         item = [shorten(self._item, ITEM)] if self._item else []
         left = [f"about {each}" for each in _left(done, total, seconds)]
-        return ", ".join([f"{self._phase}: {100 * done / total:.0f} %", f"{counts} {self._unit}", *left, *item])
+        return ", ".join([f"{self._phase}: {percent(done / total, 0)}", f"{counts}{_word(self._unit)}", *left, *item])
 
 
 class _Nowhere:
@@ -140,7 +141,14 @@ class _Nowhere:
 
 
 def _count(n: float, unit: str) -> str:
+    if unit == BYTES:
+        return size(n)
     return str(tqdm.format_sizeof(n)) if unit in LARGE else str(n)
+
+
+def _word(unit: str) -> str:
+    """Behind a count; sizes have a unit of their own."""
+    return "" if unit == BYTES else f" {unit}"
 
 
 def _left(done: float, total: float, seconds: float) -> list[str]:
@@ -151,4 +159,4 @@ def _left(done: float, total: float, seconds: float) -> list[str]:
 def _pace(done: float, seconds: float, unit: str) -> list[str]:
     if not done or seconds <= 0:
         return []
-    return [f"{_count(done / seconds, unit)} {unit}/s" if unit in LARGE else f"{duration(seconds / done)} each"]
+    return [f"{_count(done / seconds, unit)}{_word(unit)}/s" if unit in LARGE else f"{duration(seconds / done)} each"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from dflash_convert import text
 from dflash_convert.container.reader import HEADER_BYTES, INCOMPLETE, Beyond, Gguf
 from dflash_convert.errors import ContainerError
 
@@ -31,4 +32,4 @@ def read_header(path: Path, size: int, read: Callable[[int, int], bytes]) -> Ggu
         except Beyond as beyond:
             wanted = max(beyond.end, 2 * len(data))
             if beyond.end > MOST:
-                raise ContainerError(f"{path}: its header is longer than {MOST >> 20} MiB") from None
+                raise ContainerError(f"{path}: its header is longer than {text.size(MOST)}") from None

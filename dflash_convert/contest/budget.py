@@ -13,7 +13,8 @@ from dflash_convert.container.shards import all_shards
 from dflash_convert.contest.candidates import Candidate
 from dflash_convert.memory.fit import largest_context, needed
 from dflash_convert.memory.models import model_from_keys
-from dflash_convert.memory.plan import MIB, Model, Serving
+from dflash_convert.memory.plan import Model, Serving
+from dflash_convert.text import MIB, size
 
 # of llama-server: the same value under several names -> field of the memory plan's request
 ARGUMENTS = {
@@ -78,8 +79,7 @@ def over(found: Mapping[str, Need], budget: int | None, slots: int) -> dict[str,
 def _reason(need: Need, budget: int, slots: int) -> str:
     most = (need.largest or 0) // slots
     limit = f"it fits up to a context of {most}" if most else "no context is short enough"
-    allowed = f"of the budget's {budget / MIB:,.0f}" if budget >= MIB else "and the budget is less than 1"
-    return f"needs {need.mib:,.0f} MiB {allowed}; {limit}"
+    return f"needs {size(need.planned)} of the budget's {size(budget)}; {limit}"
 
 
 def cure(found: Mapping[str, Need]) -> str:

@@ -13,6 +13,7 @@ from dflash_convert.contest.trial import Book, Say, Work
 from dflash_convert.errors import DflashError, FamilyError
 from dflash_convert.forward.load import drafter_from_gguf, target_from_gguf
 from dflash_convert.forward.tree import Lengths, Text, lengths
+from dflash_convert.text import size
 
 LARGEST = 2 << 30  # bytes of a target's file; a numpy forward of more takes hours
 MOST_NODES = 1024
@@ -56,7 +57,7 @@ def _texts(made: Contest, book: Book, work: Work) -> list[Text]:
 
 def _lengths(target: Path, candidate: Candidate, texts: Sequence[Text], sizes: Sequence[int]) -> Lengths:
     if target.stat().st_size > LARGEST:
-        raise FamilyError(f"{target.name} is too large for the numpy forward ({LARGEST >> 30} GiB at most)")
+        raise FamilyError(f"{target.name} is too large for the numpy forward ({size(LARGEST)} at most)")
     if candidate.drafter is None or not texts:
         raise FamilyError("the engine gives no token ids of its answers")
     source, main = drafter_from_gguf(candidate.drafter), target_from_gguf(target)

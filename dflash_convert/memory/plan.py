@@ -28,8 +28,8 @@ from typing import Any
 from dflash_convert.container.types import BLOCK, TensorType
 from dflash_convert.errors import UsageError
 from dflash_convert.notes import Note
+from dflash_convert.text import MIB
 
-MIB = 1 << 20
 CELL_PAD = 256
 AUTO_SLOTS = 4
 MAX_SLOTS = 256  # LLAMA_MAX_SEQ

@@ -15,6 +15,7 @@ from dflash_convert.llama import DRAFTERS
 from dflash_convert.release.commands import PLACEHOLDER, TargetGguf, program_call
 from dflash_convert.release.contests import BestSettings, row_advice, row_settings
 from dflash_convert.release.manifest import PRESET
+from dflash_convert.text import MIB, percent, size
 from dflash_convert.validation.result import HEALTHY
 
 NEAR = 0.02  # of a mean length: less is no reason for a larger file
@@ -110,8 +111,8 @@ def _file_table(weights: Sequence[Mapping[str, Any]]) -> str:
     head = ("file", "type", "size", *((f"memory at {planned[0]['context']:,} tokens",) if planned else ()))
     rows = []
     for f in weights:
-        memory = (f"{f['memory']['mib']:,} MiB" if "memory" in f else "",) if planned else ()
-        rows.append((f"`{f['path']}`", f["type"], f"{f['size'] / 1e6:,.1f} MB", *memory))
+        memory = (size(f["memory"]["mib"] * MIB) if "memory" in f else "",) if planned else ()
+        rows.append((f"`{f['path']}`", f["type"], size(f["size"]), *memory))
     note = (
         " *Memory* is the drafter's own, beside the target's: weights, cache and buffers, planned." if planned else ""
     )
@@ -153,7 +154,7 @@ def _head(name: str, head: Mapping[str, Any]) -> str:
 
 
 def _share(share: float) -> str:
-    return f"{100 * share:.2f} %"
+    return percent(share, 2)
 
 
 def picked(document: Mapping[str, Any], settings: BestSettings) -> str:
@@ -202,7 +203,7 @@ def _validation(runs: Sequence[Mapping[str, Any]], reports: Mapping[str, str]) -
     same = {True: "identical", False: "differs", None: "not compared"}
     rows = []
     for run in runs:
-        accepted = f"{run['accepted']:,} of {run['drafted']:,} ({100 * run['acceptance']:.1f} %)"
+        accepted = f"{run['accepted']:,} of {run['drafted']:,} ({percent(run['acceptance'])})"
         target = f"`{_plain(run['target']['name'])}`"
         cells = [_linked(run["file"], reports), run["verdict"], accepted, f"{run['mean_length']:.2f}"]
         cells += [_speedup(run)] * timed
@@ -245,7 +246,7 @@ def _fidelity(reports: Sequence[Mapping[str, Any]]) -> list[str]:
         cells = [f"`{report['file']}`", report["tensors"], snr, cosine]
         cells += [f"{found['cosine']:.3f}" if "cosine" in found else "-"] * hidden
         for name in ("agreement", "expected_loss") if drafts else ():
-            cells.append(f"{100 * found[name]:.1f} %" if name in found else "-")
+            cells.append(percent(found[name]) if name in found else "-")
         rows.append(cells)
     text = "Every tensor and key was compared with the checkpoint; what is not quantized is bit-identical."
     if hidden:

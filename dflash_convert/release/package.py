@@ -15,7 +15,7 @@ from dflash_convert.contest.budget import model_of
 from dflash_convert.errors import ContainerError, DflashError, InputError, OutputError, UsageError, VerificationError
 from dflash_convert.hashing import sha256_of
 from dflash_convert.head.build import suffix
-from dflash_convert.memory.plan import MIB, Serving, plan_memory
+from dflash_convert.memory.plan import Serving, plan_memory
 from dflash_convert.naming import FIRST_GUESS, check_target_name, default_name
 from dflash_convert.notes import Note
 from dflash_convert.output import check_directory, check_space, exists_error, whole_directory
@@ -42,6 +42,7 @@ from dflash_convert.release.validations import match_reports, summary
 from dflash_convert.release.verifications import match_verifications, verification_summary
 from dflash_convert.report.extras import Extras, gather, type_rows
 from dflash_convert.report.html import render
+from dflash_convert.text import MIB
 from dflash_convert.validation.result import BROKEN, ENGINE_FAILURE, ValidationResult
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dflash_convert.report.markup import tag, text, void
-from dflash_convert.text import shorten
+from dflash_convert.text import percent, shorten
 
 WIDTH = 380
 BAR, GAP = 15, 7
@@ -41,7 +41,7 @@ class Scale(NamedTuple):
     line: tuple[float, str] | None = None
 
 
-SHARE = Scale(top=1.0, tick=lambda value: f"{100 * value:.0f} %")
+SHARE = Scale(top=1.0, tick=lambda value: percent(value, 0))
 
 
 def bars(title: str, items: Sequence[Bar], axis: Scale = Scale(), series: Sequence[str] = ()) -> str:  # noqa: B008

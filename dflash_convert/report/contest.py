@@ -17,7 +17,8 @@ from dflash_convert.report.charts import SERIES, Bar, bars
 from dflash_convert.report.html import document
 from dflash_convert.report.markup import facts, number, percent, section, table, tag, text
 from dflash_convert.report.plots import Curve, Point, curves, scatter
-from dflash_convert.text import broken_command
+from dflash_convert.text import MIB, broken_command, size
+from dflash_convert.text import percent as share
 from dflash_convert.validation.net import Net
 
 WITHOUT = 1  # the colour of no drafter
@@ -115,7 +116,7 @@ def _top(shown: Shown, title: str) -> str:
         values.append((f"against no drafter ({spread})", f"{winner.speed.measured:.2f} ×"))
     values.append(("tokens per second", number(winner.tokens_per_second, 1)))
     values.append(("mean accepted length", number(winner.length) if ruling.pays else None))
-    values.append(("memory, planned", f"{_mib(shown, winner):,.0f} MiB"))
+    values.append(("memory, planned", size(_planned(shown, winner))))
     tiles = [tag("div", tag("b", text(value)) + text(name), class_="tile") for name, value in values if value]
     return tag("h1", text(title)) + tag("p", badge) + lead + tag("div", "".join(tiles), class_="tiles")
 
@@ -153,7 +154,7 @@ def _called(shown: Shown, each: Standing) -> str:
 
 
 def _loss(winner: Standing, each: Standing) -> str:
-    return f"{1 - each.tokens_per_second / max(winner.tokens_per_second, 1e-9):.0%}".replace("%", " %")
+    return share(1 - each.tokens_per_second / max(winner.tokens_per_second, 1e-9), 0)
 
 
 def _run(command: str, preset: str) -> str:
@@ -161,9 +162,9 @@ def _run(command: str, preset: str) -> str:
     return section("Run it", tag("pre", text("\n".join(broken_command(command)))), more)
 
 
-def _mib(shown: Shown, each: Standing) -> float:
-    """By plan, which all candidates have; an engine tells only some."""
-    return shown.made.needs[each.candidate.name].mib
+def _planned(shown: Shown, each: Standing) -> int:
+    """Bytes by plan, which all candidates have; an engine tells only some."""
+    return shown.made.needs[each.candidate.name].planned
 
 
 def _side_by_side(shown: Shown) -> str:
@@ -188,7 +189,7 @@ def _row(shown: Shown, each: Standing) -> tuple[str | None, ...]:
         number(each.length),
         percent(each.accepted / each.drafted) if each.drafted else None,
         f"{each.first_ms:,.0f} ms",
-        f"{_mib(shown, each):,.0f}",
+        f"{_planned(shown, each) / MIB:,.0f}",
     )
 
 
@@ -211,8 +212,10 @@ def _speed_memory(shown: Shown) -> str:
             continue
         rate, speed = each.tokens_per_second, each.speed
         low, high = (base * s for s in speed.spread) if speed is not None and speed.claimed else (rate, rate)
-        said = f"{shown.names[k]}: {rate:.1f} tokens/s, {_mib(shown, each):,.0f} MiB"
-        points.append(Point(str(shown.ranks[k] + 1), _mib(shown, each), rate, low, high, shown.colours[k], said))
+        said = f"{shown.names[k]}: {rate:.1f} tokens/s, {size(_planned(shown, each))}"
+        points.append(
+            Point(str(shown.ranks[k] + 1), _planned(shown, each) / MIB, rate, low, high, shown.colours[k], said)
+        )
     title = "Speed against memory: up and to the left is better. Numbers as in the table"
     return scatter(title, points, "MiB, planned", "tokens per second")
 

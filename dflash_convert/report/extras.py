@@ -12,7 +12,8 @@ from dflash_convert.container.reader import open_gguf
 from dflash_convert.contest.budget import model_of
 from dflash_convert.errors import DflashError
 from dflash_convert.memory.fit import largest_context, trained_context
-from dflash_convert.memory.plan import MIB, Serving, plan_memory
+from dflash_convert.memory.plan import Serving, plan_memory
+from dflash_convert.text import MIB
 
 if TYPE_CHECKING:
     from dflash_convert.memory.plan import MemoryPlan

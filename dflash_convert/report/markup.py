@@ -7,6 +7,8 @@ import re
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
+from dflash_convert.text import percent as as_percent
+
 # what XML 1.0 does not allow in a document, lone surrogates included
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 DASH = "–"
@@ -77,18 +79,8 @@ def section(title: str, *parts: str) -> str:
 
 
 def percent(value: float | None, digits: int = 1) -> str | None:
-    return None if value is None else f"{100 * value:.{digits}f} %"
+    return None if value is None else as_percent(value, digits)
 
 
 def number(value: float | None, digits: int = 2) -> str | None:
     return None if value is None else f"{value:,.{digits}f}"
-
-
-def size(count: int) -> str:
-    """Bytes for people, in powers of 1000."""
-    value, unit = float(count), "B"
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000 or unit == "GB":
-            break
-        value /= 1000
-    return f"{value:.0f} B" if unit == "B" else f"{value:,.1f} {unit}"

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from dflash_convert.report.charts import WIDTH, dashed, figure, legend, round_step
 from dflash_convert.report.markup import tag, text, void
+from dflash_convert.text import percent as as_percent
 
 LEFT, RIGHT, TOP, BOTTOM = 44, WIDTH - 20, 24, 214  # of the plotted area
 TICKS = 5
@@ -153,5 +154,5 @@ def _grid(across: Axis, up: Axis, x_name: str, y_name: str, percent: bool = Fals
     return "".join(parts)
 
 
-def _shown(value: float, percent: bool = False) -> str:
-    return f"{100 * value:.0f} %" if percent else f"{value:,.6g}"
+def _shown(value: float, share: bool = False) -> str:
+    return as_percent(value, 0) if share else f"{value:,.6g}"

@@ -9,9 +9,9 @@ from pathlib import PurePath
 from dflash_convert.glossary import BY_ANCHOR, plain
 from dflash_convert.report.charts import SHARE, Bar, Scale, bars
 from dflash_convert.report.extras import Extras
-from dflash_convert.report.markup import facts, number, percent, section, size, table, tag, text
+from dflash_convert.report.markup import facts, number, percent, section, table, tag, text
 from dflash_convert.report.plots import Curve, curves
-from dflash_convert.text import shorten
+from dflash_convert.text import MIB, shorten, size
 from dflash_convert.validation.result import FileFacts, PromptResult, ValidationResult
 from dflash_convert.validation.table import sweep_claim
 from dflash_convert.validation.verdict import texts
@@ -283,10 +283,10 @@ def _fits(extras: Extras) -> str:
     plan, room = extras.memory, extras.room
     if plan is None:
         return ""
-    total = f"The pair needs {plan.json()['total_mib']:,.0f} MiB at {plan.ctx_size:,} tokens of context."
+    total = f"The pair needs {size(plan.json()['total_mib'] * MIB)} at {plan.ctx_size:,} tokens of context."
     if room is None:
         return tag("p", text(total))
-    found = f" {room.device} had {room.free_mib:,} MiB free before the run: "
+    found = f" {room.device} had {size(room.free_mib * MIB)} free before the run: "
     if room.context is None:
         return tag("p", text(f"{total}{found}whether it fits cannot be told."))
     bound = ", which is all that the target was trained for: memory is not the limit" if room.trained else ""

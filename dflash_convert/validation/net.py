@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from dflash_convert.engine.trace import mean_length
 from dflash_convert.measure.speed import DISTURBED, FASTER, NO_GAIN, SLOWER, Gain
+from dflash_convert.text import percent
 from dflash_convert.validation import gain
 from dflash_convert.validation.gain import Passes, Timed
 
@@ -37,7 +38,8 @@ class Part:
     high: float | None = None
 
     def __str__(self) -> str:
-        length = f"mean length {self.beside_mean_length:.2f} -> {self.mean_length:.2f} ({0.0 - 100 * self.loss:+.1f} %)"
+        change = percent(0.0 - self.loss, signed=True)
+        length = f"mean length {self.beside_mean_length:.2f} -> {self.mean_length:.2f} ({change})"
         if self.speedup is None or self.low is None or self.high is None:
             return length
         return f"{length}, {self.speedup:.2f} x its speed ({self.low:.2f} to {self.high:.2f})"

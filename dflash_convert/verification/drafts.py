@@ -21,6 +21,7 @@ from dflash_convert.forward.load import (
 )
 from dflash_convert.hparams import architectures
 from dflash_convert.notes import Note
+from dflash_convert.text import size
 from dflash_convert.watching import UNSEEN, Watch
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _small_target(directory: Path | None, gguf: Path | None) -> tuple[forward_ta
         if kind != TARGET:
             return None, f"the numpy forward runs {TARGET} targets, and {gguf} is {kind}"
         if gguf.stat().st_size > MAX_TARGET or header.get("split.count", 1) != 1:
-            return None, f"{gguf} is larger than the {MAX_TARGET >> 20} MiB that the numpy forward runs"
+            return None, f"{gguf} is larger than the {size(MAX_TARGET)} that the numpy forward runs"
         return target_from_gguf(gguf), ""
     if directory is None or architectures(read_config(directory))[:1] != ["Qwen3ForCausalLM"]:
         return None, f"the target's weights are not available, or it is not a {TARGET}; give --target-gguf"
@@ -81,7 +82,7 @@ def _small_target(directory: Path | None, gguf: Path | None) -> tuple[forward_ta
     if not sizes:
         return None, "the target's weights are not available; give --target-gguf"
     if sum(sizes) > MAX_TARGET:
-        return None, f"the target is larger than the {MAX_TARGET >> 20} MiB that the numpy forward runs"
+        return None, f"the target is larger than the {size(MAX_TARGET)} that the numpy forward runs"
     return target_from_checkpoint(directory), ""
 
 

@@ -115,7 +115,7 @@ def test_a_table_gives_way_where_its_words_are() -> None:
 
 
 def test_one_form_for_each_kind_of_figure() -> None:
-    assert [size(n) for n in (0, 9_728, 3_237_184, 1_234_567_890)] == ["0.000 MB", "0.010 MB", "3.2 MB", "1.23 GB"]
+    assert [size(n) for n in (0, 9_728, 3_237_184, 1_234_567_890)] == ["0.000 MiB", "0.009 MiB", "3.1 MiB", "1.15 GiB"]
     assert [number(x) for x in (1e6, 0.1, 1e-5, 1e300)] == ["1000000", "0.1", "1e-05", "1e+300"]
     assert [percent(x) for x in (0.4809, 1.0)] == ["48.1 %", "100.0 %"]
     assert percent(0.99531, 2) == "99.53 %"

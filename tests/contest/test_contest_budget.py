@@ -12,8 +12,8 @@ import pytest
 
 from dflash_convert.contest import budget
 from dflash_convert.hashing import sha256_of
-from dflash_convert.memory.plan import MIB
 from dflash_convert.release.contests import contest_summary
+from dflash_convert.text import MIB
 
 Played = Callable[..., Any]
 
@@ -35,7 +35,7 @@ def test_what_is_over_the_budget_is_listed_and_not_run(played: Played) -> None:
     assert [each["name"] for each in found["work"][0]["candidates"]] == ["no drafter", "ngram-simple"]
     (refused,) = found["refused"]
     assert refused["name"] == "dflash-tiny-js-Q8_0"
-    assert "MiB of the budget's 30; it fits up to a context of " in refused["reason"]
+    assert "MiB of the budget's 30.0 MiB; it fits up to a context of " in refused["reason"]
     assert "dflash-tiny-js-Q8_0, n-max" not in ran.err
 
 
@@ -43,7 +43,7 @@ def test_what_is_over_the_budget_is_listed_and_not_run(played: Played) -> None:
     ("size", "words"),
     [
         ("1MiB", "nothing is left to run: no drafter needs"),
-        ("1KiB", "MiB and the budget is less than 1; no context is short enough"),
+        ("1KiB", "MiB of the budget's 0.001 MiB; no context is short enough"),
         ("1KiB", "MiB lets one run"),
         ("9", "--budget 9"),
     ],
@@ -69,7 +69,7 @@ def test_a_projector_counts_with_its_file(played: Played, tmp_path: Path) -> Non
     assert budget.projector(("--mmproj", str(tmp_path / "none"))) == 0
     ran = played("compare", "ngram-simple", "--json", "--budget", "24MiB", "--", "--mmproj", eyes)
     assert ran.code == 2
-    assert "no drafter needs 26 MiB of the budget's 24; it fits up to a context of " in ran.err
+    assert "no drafter needs 26.3 MiB of the budget's 24.0 MiB; it fits up to a context of " in ran.err
 
 
 def test_a_need_is_told_in_mib() -> None:

@@ -308,8 +308,8 @@ def test_killed_at_every_call_in_turn(kind: str, portable: bool, tmp_path: Path)
 @pytest.mark.parametrize(
     ("free", "need", "told"),
     [
-        (300_000, 900_000, "0.3 MB free, the output needs 0.9 MB"),
-        (0, 3 * 10**9, "0.000 MB free, .* 3.00 GB"),
+        (300_000, 900_000, "0.3 MiB free, the output needs 0.9 MiB"),
+        (0, 3 * 10**9, "0.000 MiB free, .* 2.79 GiB"),
     ],
 )
 def test_too_little_space_is_told_in_sizes_that_can_be_read(

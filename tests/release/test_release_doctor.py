@@ -115,7 +115,7 @@ def test_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: Usage(0, 0, 10**9))
     finding = doctor.disk(tmp_path / "not" / "yet")[0]
     assert finding.severity == "warning"
-    assert finding.value.startswith("1.0 GB free")
+    assert finding.value.startswith("953.7 MiB free")
     assert finding.cure
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: Usage(0, 0, 10**12))
     assert doctor.disk(tmp_path)[0].cure is None

@@ -144,7 +144,7 @@ def test_card(made: Path) -> None:
     for path in made.glob("*.gguf"):
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         assert digest not in card
-        assert f"| `{path.name}` | {read_facts(path).file_type} | {path.stat().st_size / 1e6:,.1f} MB | " in card
+        assert f"| `{path.name}` | {read_facts(path).file_type} | {path.stat().st_size / (1 << 20):,.1f} MiB | " in card
     assert "| memory at 8,192 tokens |" in card
     assert "**Take `dflash-tiny-js-Q8_0.gguf`**: nothing was measured" in card
     assert "hf download OWNER/NAME dflash-tiny-js-Q8_0.gguf --local-dir .\n" in card

@@ -15,8 +15,8 @@ from dflash_convert.contest.prepare import Contest
 from dflash_convert.contest.trial import Store, Work, run
 from dflash_convert.contest.tune import tune
 from dflash_convert.engine.trace import EngineInfo, Launch, Request
-from dflash_convert.memory.plan import MIB
 from dflash_convert.report.contest import Shown, render
+from dflash_convert.text import MIB
 from dflash_convert.validation.prompts import Item
 
 EVIL = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>"

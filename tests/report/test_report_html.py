@@ -452,7 +452,7 @@ def test_memory_has_a_total_and_what_fits(context: int | None, words: str) -> No
     everything = texts(
         ET.fromstring(render(result("n"), Extras(memory=plan, room=Room("CUDA0", 80000, context, context == 4096))))
     )
-    assert "The pair needs 90 MiB at 4,096 tokens of context. CUDA0 had 80,000 MiB free before the run:" in everything
+    assert "The pair needs 90.0 MiB at 4,096 tokens of context. CUDA0 had 78.12 GiB free before the run:" in everything
     assert words in everything
     assert "total 45.0 45.0 90.0" in everything
     assert "sliding-window" not in everything
