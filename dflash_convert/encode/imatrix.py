@@ -7,7 +7,6 @@ Layout (llama-imatrix): for every tensor NAME of the model ``NAME.in_sum2`` floa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +67,6 @@ class Imatrix:
         return [*keys, u32("quantize.imatrix.chunks_count", chunks)] if chunks else keys
 
 
-@lru_cache(maxsize=1)
 def open_imatrix(path: Path) -> Imatrix:
     """InputError when ``path`` is no importance matrix in GGUF form."""
     gguf = open_gguf(path)

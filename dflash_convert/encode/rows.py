@@ -11,7 +11,7 @@ import quant
 from dflash_convert import errors
 from dflash_convert.checkpoint import Reader
 from dflash_convert.drafter import TensorPlan
-from dflash_convert.encode.imatrix import open_imatrix
+from dflash_convert.encode.imatrix import Imatrix, open_imatrix
 from dflash_convert.encode.pieces import Piece, piece_from_json
 from dflash_convert.encode.transforms import NUMPY_DTYPE, RowSource, granularity
 from dflash_convert.errors import OutputError
@@ -29,6 +29,7 @@ class Encoders:
         self._reader = Reader()
         self._source = RowSource(self._reader)
         self._encoders: dict[str, Any] = {}
+        self._imatrices: dict[str, Imatrix] = {}  # by path, no longer than one run: the next may find another file
         self._out: Any = None
 
     def __enter__(self) -> Encoders:
@@ -92,7 +93,9 @@ class Encoders:
         if kept is None or kept[0] != key:
             weights = None
             if weighted:
-                weights = open_imatrix(Path(piece.imatrix)).weights(piece.plan.name, columns)
+                if piece.imatrix not in self._imatrices:
+                    self._imatrices[piece.imatrix] = open_imatrix(Path(piece.imatrix))
+                weights = self._imatrices[piece.imatrix].weights(piece.plan.name, columns)
             kept = self._encoders[type_name] = (key, quant.Encoder(type_name, columns, imatrix=weights))
         return kept[1]
 

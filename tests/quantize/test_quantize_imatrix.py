@@ -85,10 +85,26 @@ def test_the_checkpoint_itself_takes_an_imatrix(bf16: Path, tmp_path: Path) -> N
     assert all(np.array_equal(a.data(name), b.data(name)) for name in a.tensors)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_matrix_that_was_made_anew_is_read_anew(bf16: Path, tmp_path: Path, threads: int) -> None:
+    """By every process that shares the work, this one among them."""
+    sums = random_sums(bf16)
+    written = []
+    for number, part in enumerate((sums, {name: values[::-1].copy() for name, values in sums.items()})):
+        (tmp_path / "i.gguf").unlink(missing_ok=True)
+        options = TypeOptions(imatrix=write_imatrix(tmp_path / "i.gguf", part))
+        out = tmp_path / f"{number}.gguf"
+        quantize_file(bf16, out, "q4_0", options, threads=threads)
+        written.append(open_gguf(out))
+        rows = np.array(open_gguf(bf16).data("fc.weight")).view("<u2")
+        wanted = quant.quantize(rows, "Q4_0", imatrix=part["fc.weight"] / np.float32(4))
+        assert np.array_equal(written[-1].data("fc.weight"), wanted)
+    assert not np.array_equal(*(each.data("fc.weight") for each in written))
+
+
 def test_unused_tensors_weigh_alike(tmp_path: Path) -> None:
     sums = {"a": np.zeros(64, np.float32), "b": np.arange(64, dtype=np.float32)}
     assert np.array_equal(open_imatrix(write_imatrix(tmp_path / "i.gguf", sums)).weights("a", 64), np.ones(64))
-    open_imatrix.cache_clear()
     never = open_imatrix(write_imatrix(tmp_path / "j.gguf", sums, count=0.0))
     assert np.array_equal(never.weights("b", 64), np.ones(64))
     assert never.weights("c", 64) is None
