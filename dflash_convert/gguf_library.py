@@ -7,15 +7,23 @@ from types import ModuleType
 
 UNUSED = "mistral_common"  # for one class of its vocabularies, 0.2 s where it is installed
 
+_alone = False
+
+
+def nobody_else_imports() -> None:
+    """Say that this process runs this program alone: whoever calls us as a library may want all of gguf."""
+    global _alone
+    _alone = True
+
 
 def gguf_library() -> ModuleType:
-    """The module ``gguf``, without the class that needs UNUSED unless somebody has imported that already."""
-    hidden = UNUSED not in sys.modules and "gguf" not in sys.modules
+    """The module ``gguf``, in this program's own processes without the class that needs UNUSED."""
+    hidden = _alone and UNUSED not in sys.modules and "gguf" not in sys.modules
     if hidden:
         sys.modules[UNUSED] = None  # type: ignore[assignment]  # its import fails, which the library expects
     try:
         import gguf
     finally:
         if hidden:
-            del sys.modules[UNUSED]
+            sys.modules.pop(UNUSED, None)  # another thread may have come first
     return gguf

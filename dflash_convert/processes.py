@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from dflash_convert import child, errors
 from dflash_convert.errors import DflashError
+from dflash_convert.gguf_library import nobody_else_imports
 from dflash_convert.system import KILLED, receive_files, send_files
 
 Json = dict[str, Any]
@@ -211,6 +212,7 @@ def serve(link: socket.socket, work: Callable[[Json, dict[int, int]], Json]) -> 
 
     ``work`` receives a task and the parent's descriptor numbers with this process's own.
     """
+    nobody_else_imports()
     fds = receive_files(link)
     if fds is None:
         return

@@ -17,6 +17,7 @@ from dflash_convert.cli.broken import FULL, discard_output, end_with_pipe
 from dflash_convert.cli.interrupts import end_as, interrupt_behind, unwind_on_signals
 from dflash_convert.cli.terminal import INTERRUPTED, Call, call_of, causes, engine_log, kind_of, report
 from dflash_convert.errors import DflashError, InputError, OutputError, UsageError
+from dflash_convert.gguf_library import nobody_else_imports
 from dflash_convert.text import one_line
 
 # command -> (module, one-line help); the module holds a click command named ``command``
@@ -100,6 +101,7 @@ def main(args: list[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # file names come out as the bytes that they are
     unwind_on_signals()
+    nobody_else_imports()
     call, stdout = call_of(argv), sys.stdout
     try:
         code = cli.main(argv, prog_name="dflash-convert", standalone_mode=False, obj=call)
