@@ -11,7 +11,7 @@ from typing import Any
 
 from dflash_convert.container.types import ALIGNMENT, BLOCK, KV, TensorType, tensor_nbytes, u32
 from dflash_convert.container.writer import Entry
-from dflash_convert.drafter import Description, TensorPlan
+from dflash_convert.drafter import Description, Taps, TensorPlan
 from dflash_convert.encode.imatrix import open_imatrix
 from dflash_convert.errors import CheckpointError, UsageError
 from dflash_convert.notes import Note
@@ -253,6 +253,13 @@ def shown_value(kv: KV, limit: int = 16) -> Any:
     if kv.item is not None:
         return list(kv.value) if len(kv.value) <= limit else f"{len(kv.value)} items"
     return shorten(kv.value, 80) if isinstance(kv.value, str) else kv.value
+
+
+def shown_key(kv: KV) -> str:
+    """A key as people read it; taps as layer outputs, as everywhere but in a GGUF."""
+    if kv.name.endswith(".target_layers") and isinstance(kv.value, Sequence):
+        return f"{kv.name} = {Taps.from_inputs(kv.value)} (in the file as layer inputs, one more)"
+    return f"{kv.name} = {shown_value(kv)}"
 
 
 def notes_of(description: Description) -> list[Note]:

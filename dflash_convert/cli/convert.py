@@ -262,7 +262,7 @@ def _result(made: Made, prepared: Prepared) -> dict[str, Any]:
 
 def _print_plan(prepared: Prepared, given: ConvertGiven) -> None:
     from dflash_convert.container.writer import layout
-    from dflash_convert.plan import plan_to_json, shown_value
+    from dflash_convert.plan import plan_to_json, shown_key
 
     plans = []
     for plan, path in zip(prepared.conversion.files, prepared.paths, strict=True):
@@ -272,7 +272,7 @@ def _print_plan(prepared: Prepared, given: ConvertGiven) -> None:
             continue
         echo(f"{path}  {plan.outtype}  {size(nbytes)}")
         for kv in plan.keys:
-            echo(one_line(f"  {kv.name} = {shown_value(kv)}"))
+            echo(one_line(f"  {shown_key(kv)}"))
         for tensor, kind in plan.tensors:
             shape = " x ".join(map(str, tensor.shape))
             source = ", ".join(s.name for s in tensor.sources) or tensor.transform

@@ -249,6 +249,18 @@ def test_a_name_with_another_ending_is_no_directory(pair: tuple[Source, Source],
         assert convert.output_paths(conversion, tmp_path / name)[0].parent == tmp_path / name
 
 
+@pytest.mark.parametrize(("kind", "arch"), [("drafter", "dflash"), ("eagle3", "eagle3")])
+def test_a_dry_run_counts_taps_one_way(kind: str, arch: str, fixtures: Path) -> None:
+    """As layer outputs; the file's own counting, one more, is named and not shown."""
+    base = (fixtures / f"tiny-js/{kind}", "--target-model-dir", fixtures / "tiny-js/target", "--dry-run")
+    shown = run(*base)
+    told = "outputs of target layers 1, 3, 4 (in the file as layer inputs, one more)"
+    assert f"{arch}.target_layers = {told}\n" in shown.stdout
+    assert "2, 4, 5" not in shown.stdout + shown.stderr
+    keys = {key["name"]: key["value"] for key in json.loads(run(*base, "--json").stdout)[0]["keys"]}
+    assert keys[f"{arch}.target_layers"] == [2, 4, 5]
+
+
 def test_a_dry_run_gives_every_key_one_line_and_minds_quiet(fixtures: Path, tmp_path: Path) -> None:
     base = (fixtures / "tiny-js" / "drafter", "--target-model-dir", fixtures / "tiny-js" / "target")
     planned = run(*base, "-o", tmp_path / "a.gguf", "--dry-run", "-q")
