@@ -29,23 +29,40 @@ help:
 
 .PHONY: help demo test test-fast lint format faults portable limits fuzz audit hardware release clean docs man image image-cuda differential
 
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(CI),-c constraints.txt)
+
+# what runs
 $(BIN)/dflash-convert: pyproject.toml
 	@echo "setting up $(VENV): a minute or two the first time"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(CI),-c constraints.txt) -e '.[dev]'
-	# without its own bounds: it wants an older numpy than it needs for the tokenizers
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(if $(CI),-c constraints.txt) mistral-common
+	$(PIP) -e '.[engine]'
 	touch $@
 
+# what development needs besides
+DEV := $(BIN)/ruff
+
+$(DEV): $(BIN)/dflash-convert
+	$(PIP) -e '.[dev]'
+	# without its own bounds: it wants an older numpy than it needs for the tokenizers
+	$(PIP) --no-deps mistral-common
+	touch $@
+
+# in a pipe lines have no width of their own
+demo: export COLUMNS ?= 80
 demo: $(TOOL)
-	mkdir -p "$(OUT)/demo"
-	$(DFLASH) fixtures/tiny-js/drafter --target-model-dir fixtures/tiny-js/target --target-name tiny-js \
+	@mkdir -p "$(OUT)/demo"
+	$(DFLASH) fixtures/tiny-js/drafter \
+		--target-model-dir fixtures/tiny-js/target --target-name tiny-js \
 		-t q8_0 -t q4_0 -o "$(OUT)/demo" --force
 	for type in Q8_0 Q4_0; do \
-		$(DFLASH) validate "$(OUT)/demo/dflash-tiny-js-$$type.gguf" fixtures/tiny-js/target-bf16.gguf \
-			--prompts fixtures/tiny-js/prompts.jsonl --n-max 7 --quick --html "$(OUT)/demo/report-$$type.html" || exit $$?; \
+		$(DFLASH) validate \
+			"$(OUT)/demo/dflash-tiny-js-$$type.gguf" \
+			fixtures/tiny-js/target-bf16.gguf \
+			--prompts fixtures/tiny-js/prompts.jsonl --n-max 7 --quick \
+			--html "$(OUT)/demo/report-$$type.html" --force || exit $$?; \
 	done
-	@echo "Both models of this pair are tiny: drafting shows its acceptance here, it does not pay on a CPU."
+	@echo "Both models of this pair are tiny:"
+	@echo "drafting shows its acceptance here, it does not pay on a CPU."
 	@cd "$(OUT)/demo" && echo "reports: $$(pwd)/report-Q8_0.html $$(pwd)/report-Q4_0.html"
 
 # a share of the tests for each core
@@ -55,20 +72,20 @@ test: lint
 	$(PYTEST)
 
 # unit and small integration tests
-test-fast: $(BIN)/dflash-convert
+test-fast: $(DEV)
 	$(PYTEST) -m "not slow"
 
-lint: $(BIN)/dflash-convert
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(BIN)/dflash-convert
+format: $(DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 # the index is a page too; --strict makes an error of a link that leads nowhere
-docs: $(BIN)/dflash-convert
+docs: $(DEV)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --site-dir "$$(mkdir -p "$(OUT)" && cd "$(OUT)" && pwd)/site"
 	@echo "$$(cd "$(OUT)" && pwd)/site/index.html"
 
@@ -89,19 +106,19 @@ image-cuda:
 # Slow proofs (figures in SECURITY.md): every fault and 200 kills, memory of every type, fuzzing, known vulnerabilities.
 FUZZ_RUNS ?= 100000
 
-faults: $(BIN)/dflash-convert
+faults: $(DEV)
 	DFLASH_FAULTS=all DFLASH_KILLS=200 $(BIN)/python -m pytest tests/faults
 
 # convert, quantize, check, verify and package with the calls taken away that only Linux or only POSIX systems have
-portable: $(BIN)/dflash-convert
+portable: $(DEV)
 	$(BIN)/python tests/portable_system.py tests/convert tests/quantize tests/pairing tests/verify tests/container \
 		tests/release/test_release_package.py tests/parity $(PORTABLE)
 	$(BIN)/python -m pytest tests/output tests/test_portable.py tests/faults/test_faults_processes.py
 
-limits: $(BIN)/dflash-convert
+limits: $(DEV)
 	DFLASH_LIMITS=all $(BIN)/python -m pytest tests/test_limits.py
 
-fuzz: $(BIN)/dflash-convert
+fuzz: $(DEV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris
 	PYTHONPATH=fixtures $(BIN)/python fuzz/seeds.py "$(OUT)/fuzz/seeds"
 	for name in gguf safetensors config tokenizer torchfile; do \
@@ -116,7 +133,7 @@ SEED ?= 1
 CASES ?= 200
 FIRST ?= 0
 
-differential: $(BIN)/dflash-convert
+differential: $(DEV)
 	$(BIN)/python -m differential --llama-cpp $(LLAMA_CPP) --python $(PYTHON) --seed $(SEED) --cases $(CASES) --first $(FIRST)
 
 audit: $(BIN)/dflash-convert
@@ -124,7 +141,7 @@ audit: $(BIN)/dflash-convert
 	$(BIN)/python -m pip_audit --strict --progress-spinner off --no-deps --disable-pip -r constraints.txt
 
 # The trained pair and every family in a llama-server of yours, on its GPU if it has one.
-hardware: $(BIN)/dflash-convert
+hardware: $(DEV)
 	DFLASH_LLAMA_SERVER="$(LLAMA_SERVER)" $(BIN)/python -m pytest \
 		tests/validate/test_validate_hardware.py tests/families/test_families_run.py
 
