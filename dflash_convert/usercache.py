@@ -61,18 +61,26 @@ def entries(place: Path, suffix: str, key: str = "") -> Iterator[Path]:
 
 
 def read(path: Path) -> bytes:
-    """An entry's bytes; OSError or ValueError when it is no entry of the user's own."""
-    status = path.stat()
-    if (
-        not S_ISREG(status.st_mode)
-        or status.st_size > MAX_BYTES
-        or (hasattr(os, "getuid") and status.st_uid != os.getuid())
-    ):
-        raise ValueError("not an entry")
-    data = path.read_bytes()  # not mapped: the file may change while it is in use
+    """An entry's bytes; OSError or ValueError when it is no entry of the user's own, which a link never is."""
+    flags = [getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")]
+    with os.fdopen(os.open(path, os.O_RDONLY | sum(flags)), "rb") as file:
+        status = os.fstat(file.fileno())  # of what is read: the name may mean another file by now
+        if (
+            not S_ISREG(status.st_mode)
+            or status.st_size > MAX_BYTES
+            or (hasattr(os, "getuid") and status.st_uid != os.getuid())
+        ):
+            raise ValueError("not an entry")
+        data = file.read(status.st_size)  # not mapped: the file may change while it is in use
     if sha256(data).hexdigest() != path.stem.rpartition("-")[2]:
         raise ValueError("damaged")
     return data
+
+
+def used(path: Path) -> None:
+    """An entry is worth keeping; where nothing may be written it is as good as before."""
+    with suppress(OSError):
+        os.utime(path)
 
 
 def store(place: Path, key: str, data: bytes, suffix: str, keep: int) -> Path:

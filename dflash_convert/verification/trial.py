@@ -8,7 +8,6 @@ libraries takes longer than a conversion. Only large vocabularies are remembered
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,7 +23,7 @@ from dflash_convert import usercache
 from dflash_convert.container.types import array_length
 from dflash_convert.container.writer import layout
 from dflash_convert.engine import embedded
-from dflash_convert.errors import EngineError, TokenizerError
+from dflash_convert.errors import DflashError, EngineError, TokenizerError
 from dflash_convert.hashing import sha256_of
 from dflash_convert.notes import Note
 from dflash_convert.processes import Json, Workers
@@ -83,7 +82,7 @@ def tried(gguf: Path, target: Path | None, scratch: Path | None = None) -> Tried
         return Tried(notes=(_not_tried(str(error), "warning"),))
     wrong = tuple(f"llama.cpp splits {one}" for one in found if one.limit is None)
     limits = sorted({one.limit for one in found if one.limit is not None})
-    if not wrong:
+    if not wrong and key is not None and _still(key, gguf, target, texts, engine):
         _keep(key, limits)
     return Tried(wrong, () if wrong and not limits else _notes(limits, len(texts)))
 
@@ -111,6 +110,13 @@ def _key(gguf: Path, target: Path, texts: Sequence[str], engine: EngineInfo) -> 
     return usercache.key_of(asked)
 
 
+def _still(key: str, gguf: Path, target: Path, texts: Sequence[str], engine: EngineInfo) -> bool:
+    """Whether what was tried is what the key was made of: a file may have changed between its hash and its use."""
+    with suppress(OSError, DflashError):
+        return _key(gguf, target, texts, engine) == key
+    return False
+
+
 def _binary() -> list[Any]:
     """The engine's files, as they would change with another build of the same version."""
     spec = util.find_spec(embedded.PACKAGE)
@@ -126,17 +132,17 @@ def _recall(key: str | None) -> list[str] | None:
         return None
     with suppress(OSError):
         for path in usercache.entries(place, SUFFIX, key):
-            with suppress(OSError, ValueError, TypeError, KeyError):
+            with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
                 passed = json.loads(usercache.read(path))
                 if passed["key"] == key:
-                    os.utime(path)
+                    usercache.used(path)
                     return [str(limit) for limit in passed["limits"]]
     return None
 
 
-def _keep(key: str | None, limits: Sequence[str]) -> None:
+def _keep(key: str, limits: Sequence[str]) -> None:
     place = usercache.directory()
-    if key is not None and place is not None:
+    if place is not None:
         with suppress(OSError):
             usercache.store(place, key, json.dumps({"key": key, "limits": limits}).encode(), SUFFIX, KEEP)
 

@@ -9,7 +9,6 @@ and one other answer makes the entry void.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -30,7 +29,8 @@ from dflash_convert.vocab.types import Vocabulary
 SUFFIX = ".gguf"
 KEEP = 16  # entries of 6 to 16 MB
 FACTS = "dflash_convert.cache"
-UNUSABLE = (OSError, ContainerError, TokenizerError, ValueError, TypeError, KeyError)  # an entry that is none
+# what an entry raises that is none
+UNUSABLE = (OSError, ContainerError, TokenizerError, ValueError, TypeError, KeyError, RecursionError)
 
 
 def remembered(files: TokenizerFiles, options: Sequence[Any], load: Callable[[], Vocabulary]) -> Vocabulary:
@@ -61,7 +61,7 @@ def _recall(place: Path, key: str, target: Path) -> Vocabulary | None:
             with suppress(*UNUSABLE):
                 vocabulary, asked = _read(path)
                 if _still_true(asked, target):
-                    os.utime(path)
+                    usercache.used(path)
                     return vocabulary
     return None
 

@@ -106,6 +106,25 @@ def test_another_part_is_another_trial(
     assert runs.count == 2
 
 
+def test_what_changed_while_it_was_tried_is_not_remembered(
+    runs: Runs, converted: Convert, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its hash was taken before the library read it, and what passed may have been the other file."""
+    file, gguf = target / "tokenizer.json", converted("Q8_0")
+    before = file.read_bytes()
+
+    def changing(*given: object) -> list[Difference]:
+        file.write_bytes(before + b" ")
+        return runs(*given)
+
+    monkeypatch.setattr(trial, "round_trip", changing)
+    tried(gguf, target)
+    file.write_bytes(before)
+    monkeypatch.setattr(trial, "round_trip", runs)
+    tried(gguf, target)
+    assert runs.count == 2
+
+
 def test_a_difference_or_an_engine_that_fails_is_never_remembered(
     runs: Runs, converted: Convert, target: Path, tmp_path: Path
 ) -> None:

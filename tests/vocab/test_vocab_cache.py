@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -191,6 +192,18 @@ def no_facts(path: Path) -> None:
     path.with_name(f"{path.stem.rpartition('-')[0]}-{sha256(data).hexdigest()}.gguf").write_bytes(data)
 
 
+def deep_facts(path: Path) -> None:
+    data = layout([string(cache.FACTS, "[" * 50_000)], []).header
+    path.unlink()
+    path.with_name(f"{path.stem.rpartition('-')[0]}-{sha256(data).hexdigest()}.gguf").write_bytes(data)
+
+
+def link_to_itself(path: Path) -> None:
+    """Whoever may write here may link what the user once fetched from somebody else."""
+    path.rename(path.parent.parent / path.name)
+    path.symlink_to(path.parent.parent / path.name)
+
+
 def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-200] ^= 1
@@ -203,13 +216,15 @@ def flip(path: Path) -> None:
         flip,
         other_vocabulary,
         no_facts,
+        deep_facts,
+        link_to_itself,
         lambda path: path.write_bytes(b""),
         lambda path: path.write_bytes(path.read_bytes()[:-1]),
         lambda path: (path.unlink(), path.mkdir()),
         lambda path: (path.unlink(), path.symlink_to("nowhere")),
         lambda path: path.unlink(),
     ],
-    ids=["bit", "other", "no facts", "empty", "short", "directory", "link", "gone"],
+    ids=["bit", "other", "no facts", "deep facts", "link to one", "empty", "short", "directory", "link", "gone"],
 )
 def test_a_damaged_entry_is_no_entry(damage: Callable[[Path], object], target: Path, place: Path, reads: Count) -> None:
     fresh = read(target)
@@ -218,6 +233,20 @@ def test_a_damaged_entry_is_no_entry(damage: Callable[[Path], object], target: P
     reads()
     assert same(fresh, read(target))
     assert reads() == 1
+
+
+def test_an_entry_is_used_where_nothing_may_be_written(
+    target: Path, place: Path, reads: Count, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read(target)
+
+    def read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "utime", read_only)
+    reads()
+    read(target)
+    assert reads() == 0
 
 
 def test_anothers_entry_is_no_entry(target: Path, place: Path, reads: Count, monkeypatch: pytest.MonkeyPatch) -> None:
