@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import shared_data
 from parsing import undisturbed
 
 # Two runs of the tests share two cores: threads that spin for each other (OpenMP's in the engine, OpenBLAS's in numpy)
@@ -107,12 +108,12 @@ def fake_server(tmp_path: Path) -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The reference data beside the checkout; required in CI, otherwise a reason to skip."""
-    path = ROOT.parent / "shared"
-    if not (path / "tokenizers").is_dir():
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"the reference data is missing: {path}")
-        pytest.skip("needs the reference data in ../shared")
-    return path
+    reason = shared_data.missing()
+    if reason is not None and os.environ.get("CI") == "true":
+        pytest.fail(f"{reason}: {shared_data.SHARED}")
+    if reason is not None:
+        pytest.skip(reason)
+    return shared_data.SHARED
 
 
 @pytest.fixture(scope="session")
