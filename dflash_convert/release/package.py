@@ -34,6 +34,7 @@ from dflash_convert.release.manifest import (
     SCHEMA,
     SUMS,
     plain_name,
+    read_manifest,
     sums_text,
     to_text,
     verify_manifest,
@@ -42,7 +43,7 @@ from dflash_convert.release.validations import match_reports, summary
 from dflash_convert.release.verifications import match_verifications, verification_summary
 from dflash_convert.report.extras import Extras, gather, type_rows
 from dflash_convert.report.html import render
-from dflash_convert.text import MIB
+from dflash_convert.text import MIB, short
 from dflash_convert.validation.result import BROKEN, ENGINE_FAILURE, ValidationResult
 
 T = TypeVar("T")
@@ -102,6 +103,7 @@ def build_package(
     if not options.force_pair:
         _check_pairs(files, options.target_gguf)
     names = _names(facts, options, notes)
+    notes += _dropped(out, options)
     check_directory(out)
     check_space(out.parent, sum(f.size for f in facts) + _texts(options))
     with whole_directory(out, partial(_check_out, out, files, force)) as work:
@@ -272,10 +274,28 @@ def _origin(origin: Origin, repository: str | None, name: str | None = None) -> 
     return {"name": name or origin.name, "repository": given, "revision": revision or None}
 
 
+def _dropped(out: Path, options: PackageOptions) -> Iterator[Note]:
+    """What the package that is replaced was told and this call is not. It is said, not taken over: the same files and
+    options give the same package, whatever was there before."""
+    try:
+        before = read_manifest(out).get("options")
+    except (DflashError, OSError):
+        return
+    for name, given in _choices(options).items():
+        value = before.get(name) if isinstance(before, dict) else None
+        if value is not None and given is None:
+            option = f"--{name.replace('_', '-')} {short(value)}"
+            yield Note("warning", f"{out} was made with {option}, which this call does not give")
+
+
 def _options_used(options: PackageOptions) -> dict[str, Any]:
     """The choices that shaped the package, without paths of this machine."""
+    return {name: value for name, value in _choices(options).items() if value is not None}
+
+
+def _choices(options: PackageOptions) -> dict[str, Any]:
     target = parse_target(options.target_gguf)
-    used = {
+    return {
         "name": options.name,
         "license": options.license,
         "repo": options.repo,
@@ -285,7 +305,6 @@ def _options_used(options: PackageOptions) -> dict[str, Any]:
         "target_gguf": target and target.name,
         "n_max": options.n_max,
     }
-    return {name: value for name, value in used.items() if value is not None}
 
 
 def _notes(document: Mapping[str, Any], reports: Mapping[Path, ValidationResult], count: int) -> Iterator[Note]:

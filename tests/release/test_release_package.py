@@ -313,6 +313,29 @@ def test_existing_directories(ggufs: list[Path], package: Path, tmp_path: Path) 
     assert (package / ggufs[0].name).is_file()
 
 
+def test_what_a_replaced_package_was_told_is_not_lost_silently(ggufs: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    told = PackageOptions(license="mit", target_repo="a/b@c", n_max=3)
+    build_package(ggufs[:1], out, told)
+    whole = tree(out)
+    made = build_package(ggufs[:1], out, PackageOptions(license="apache-2.0"), force=True)
+    words = [note.text for note in made.notes if "was made with" in note.text]
+    assert words == [
+        f"{out} was made with --target-repo 'a/b@c', which this call does not give",
+        f"{out} was made with --n-max 3, which this call does not give",
+    ]
+    assert made.manifest["license"]["license"] == "apache-2.0"
+    again = build_package(ggufs[:1], out, told, force=True)
+    assert not [note for note in again.notes if "was made with" in note.text]
+    assert tree(out) == whole, "whatever was there before"
+    document = json.loads((out / "manifest.json").read_text())
+    for options in ([], {"license": {"a": "\x1b[2J" * 99}, "other": 1}):
+        (out / "manifest.json").write_text(json.dumps(document | {"options": options}))
+        made = build_package(ggufs[:1], out, force=True)
+        assert sum("was made with" in note.text for note in made.notes) == len(options) // 2
+        assert all("\x1b" not in note.text and len(note.text) < len(str(out)) + 150 for note in made.notes)
+
+
 def test_nothing_half_written(ggufs: list[Path], package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error at the last moment leaves the old package and no leftover."""
     before = tree(package)
