@@ -13,7 +13,8 @@ import socket
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from typing import IO, Any
 
 from dflash_convert import child, errors
@@ -29,6 +30,7 @@ ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }
 Event = tuple[int, Json] | BaseException | None
+LEAST_MEMORY = "--threads 1 needs the least"
 
 
 class Workers:
@@ -101,6 +103,17 @@ class Workers:
             if not waiting.empty():
                 raise DflashError("the workers ended with work left")
         finally:
+            self._end(threads, waiting, stopped)
+
+    def _end(
+        self,
+        threads: Sequence[threading.Thread],
+        waiting: queue.SimpleQueue[tuple[int, Json] | None],
+        stopped: threading.Event,
+    ) -> None:
+        """End workers and threads, also when an interrupt comes meanwhile: the thread that works here writes to files
+        that are closed afterwards, and their numbers may become other files'."""
+        try:
             stopped.set()
             self.close()  # a thread that waits for a reply then gets none
             for _ in threads:
@@ -108,6 +121,9 @@ class Workers:
             for thread in threads:
                 if thread.ident:  # it was started
                     thread.join()
+        except KeyboardInterrupt:
+            self._end(threads, waiting, stopped)
+            raise
 
 
 def _hand_out(
@@ -127,16 +143,23 @@ def _hand_out(
 
 
 def _start(module: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    ours, theirs = socket.socketpair()
-    with theirs:
-        process = subprocess.Popen(
-            child.command(module),
-            stdin=theirs.fileno(),
-            stdout=subprocess.DEVNULL,
-            env={**os.environ, **ENVIRONMENT},
-            start_new_session=True,  # Ctrl-C reaches this program alone, which then kills its workers
-        )
-    return process, ours
+    """The process and our end of its socket; DflashError where the system allows no more of either."""
+    with ExitStack() as stack:
+        try:
+            ours, theirs = (stack.enter_context(end) for end in socket.socketpair())
+            process = subprocess.Popen(
+                child.command(module),
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, **ENVIRONMENT},
+                start_new_session=True,  # Ctrl-C reaches this program alone, which then kills its workers
+            )
+        except OSError as error:
+            text = f"a worker process cannot be started ({error.strerror})"
+            raise DflashError(text, tip="--threads 1 needs the fewest") from error
+        stack.pop_all()
+        theirs.close()
+        return process, ours
 
 
 def _feed(
@@ -186,16 +209,22 @@ def _work(
     try:
         while (task := waiting.get()) is not None and not stopped.is_set():
             events.put((task[0], here(task[1])))
+    except MemoryError:
+        events.put(_no_memory())
     except Exception as error:
         events.put(error)
     events.put(None)
+
+
+def _no_memory() -> DflashError:
+    return DflashError("there is not enough memory for this work", tip=LEAST_MEMORY)
 
 
 def _ended(process: subprocess.Popen[bytes], error: Exception) -> DflashError:
     closed = isinstance(error, (BrokenPipeError, ConnectionResetError, EOFError))
     status = process.wait() if closed else process.poll()
     reason = error if status is None else f"exit status {status}"
-    tip = "the system ends what it has no memory for; --threads 1 needs the least" if status == KILLED else None
+    tip = f"the system ends what it has no memory for; {LEAST_MEMORY}" if status == KILLED else None
     return DflashError(f"a worker process ended unexpectedly ({reason})", tip=tip)
 
 
@@ -205,6 +234,10 @@ def _reply(replies: IO[str]) -> Json:
         raise EOFError
     reply: Json = json.loads(line)
     return reply
+
+
+def _told(error: DflashError) -> Json:
+    return {"error": type(error).__name__, "message": str(error), "tip": error.tip}
 
 
 def serve(link: socket.socket, work: Callable[[Json, dict[int, int]], Json]) -> None:
@@ -221,8 +254,10 @@ def serve(link: socket.socket, work: Callable[[Json, dict[int, int]], Json]) -> 
         for line in link.makefile(encoding="utf-8"):
             try:
                 reply = work(json.loads(line), fds)
+            except MemoryError:
+                reply = _told(_no_memory())
             except DflashError as error:
-                reply = {"error": type(error).__name__, "message": str(error), "tip": error.tip}
+                reply = _told(error)
             link.sendall((json.dumps(reply) + "\n").encode())
     except OSError:  # the parent was killed: there is nobody to tell
         return

@@ -153,6 +153,9 @@ def _explain(call: Call, error: Exception) -> int:
     elif isinstance(error, OSError):  # a file that disappeared or may not be read; writers raise OutputError themselves
         name, code = InputError.__name__, InputError.exit_code
         text = f"{error.filename or 'a file'} cannot be used: {error.strerror or error}"
+    elif isinstance(error, MemoryError):
+        code, text = DflashError.exit_code, "there is not enough memory for this"
+        tip = "end other programs, or raise the limit of this shell (ulimit -v)"
     else:
         code = DflashError.exit_code
         text = f"unexpected {type(error).__name__}: {error}"

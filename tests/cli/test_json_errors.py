@@ -137,3 +137,14 @@ def test_documents_are_printed_in_one_place() -> None:
     """So that no command forgets to say that it has printed its own."""
     rooms = Path(terminal.__file__).parent
     assert [path.name for path in rooms.glob("*.py") if "json.dumps(" in path.read_text("utf-8")] == ["terminal.py"]
+
+
+def test_without_memory_no_traceback_is_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("dflash_convert.hub.resolve_drafter", none)
+    code, found, _ = run("convert {tiny}/drafter --target-model-dir {tiny}/target --json --dry-run")
+    assert code == 1
+    assert found["error"]["message"] == "there is not enough memory for this"
+    assert "ulimit" in found["error"]["tip"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +92,39 @@ def test_an_error_in_this_process_ends_all(
     assert pool._workers == []
 
 
+@pytest.mark.parametrize("moment", ["close", "join"])
+def test_a_second_interrupt_leaves_no_thread_that_writes(
+    moment: str, conversion: Conversion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is closed then, and the descriptor's number may become another file's."""
+    began, writing, owner, name = threading.Event(), [], threading.Thread, "join"
+    if moment == "close":
+        owner, name = Pool, "close"
+    real = getattr(owner, name)
+
+    def run(self: Encoders, piece: Any) -> None:
+        writing.append(piece)
+        began.set()
+        time.sleep(0.3)
+        writing.clear()
+
+    def interrupted(*given: Any) -> None:
+        monkeypatch.setattr(owner, name, real)
+        raise KeyboardInterrupt
+
+    def progress(elements: int) -> None:
+        assert began.wait(60)
+        monkeypatch.setattr(owner, name, interrupted)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Encoders, "run", run)
+    with Pool(2) as pool, pytest.raises(KeyboardInterrupt):
+        convert.write(conversion, [tmp_path / "a.gguf"], threads=2, progress=progress, pool=pool)
+    assert getattr(owner, name) is real, "it was interrupted twice"
+    assert writing == []
+    assert not (tmp_path / "a.gguf").exists()
+
+
 @pytest.mark.parametrize(
     ("end", "reason", "tip"),
     [("os._exit(77)", "exit status 77", False), ("os.kill(os.getpid(), 9)", "exit status -9", True)],
@@ -101,6 +137,42 @@ def test_a_worker_that_dies_ends_all(
     with pytest.raises(DflashError, match=rf"ended unexpectedly \({reason}\)") as caught:
         convert.write(conversion, [tmp_path / "a.gguf"], threads=2)
     assert ("memory" in (caught.value.tip or "")) is tip
+    assert not (tmp_path / "a.gguf").exists()
+
+
+@pytest.mark.parametrize("where", ["worker", "here"])
+def test_without_memory_either_process_says_the_same(
+    where: str, conversion: Conversion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign, run = tmp_path / "began", Encoders.run
+
+    def here(self: Encoders, piece: Any) -> None:
+        end = time.monotonic() + 60
+        while not sign.exists():
+            assert time.monotonic() < end, "the worker did nothing"
+            time.sleep(0.01)
+        run(self, piece)
+        if where == "here":
+            raise MemoryError
+
+    fails = "bytearray(1 << 60)" if where == "worker" else "time.sleep(60)"
+    in_workers(monkeypatch, tmp_path, f"os.pwrite = lambda *_: (open({str(sign)!r}, 'w').close(), {fails})")
+    monkeypatch.setattr(Encoders, "run", here)
+    with pytest.raises(DflashError, match="there is not enough memory for this work") as caught:
+        convert.write(conversion, [tmp_path / "a.gguf"], threads=2)
+    assert "--threads 1" in (caught.value.tip or "")
+    assert not (tmp_path / "a.gguf").exists()
+
+
+def test_where_the_system_starts_no_process_it_is_said(
+    conversion: Conversion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr("dflash_convert.processes.subprocess.Popen", refused)
+    with pytest.raises(DflashError, match=f"a worker process cannot be started .{os.strerror(errno.EAGAIN)}.$"):
+        convert.write(conversion, [tmp_path / "a.gguf"], threads=2)
     assert not (tmp_path / "a.gguf").exists()
 
 
