@@ -137,7 +137,7 @@ def test_more_detail_tells_what_it_took(run: Run) -> None:
     brief, long = run("inspect tiny/drafter"), run("inspect tiny/drafter -v")
     assert "took " not in brief.err
     assert re.fullmatch(
-        r"took [\d.]+ s, [\d.,]+ MB of memory( and [\d.,]+ [MG]B in a child process)?", long.err.splitlines()[-1]
+        r"took [\d.]+ s, [\d.,]+ MiB of memory( and [\d.,]+ [MG]iB in a child process)?", long.err.splitlines()[-1]
     )
     long = run("tiny/drafter --target-model-dir tiny/target --target-name more -t q8_0 -v").err
     assert re.search(r"^  blk\.0\.attn_q\.weight +Q8_0 +<-\s+layers\.0\.self_attn\.q_proj\.weight$", long, re.MULTILINE)
@@ -165,7 +165,7 @@ def test_what_was_found_is_told_before_anything_is_written(
 
     monkeypatch.setattr(convert, "write", look)
     run("tiny/drafter --target-model-dir tiny/target --target-name early -t q4_k_m")
-    for words in ("DFlash drafter: block 8", "derived: pre-tokenizer", "dflash-early-Q4_K_M.gguf, 0.", " MB: "):
+    for words in ("DFlash drafter: block 8", "derived: pre-tokenizer", "dflash-early-Q4_K_M.gguf, 0.", " MiB: "):
         assert words in told[0]
 
 
