@@ -212,7 +212,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "GET" and name in self.hub.held and (not start or start.endswith("-")):
             asked, released = self.hub.held[name]
             asked.set()
-            released.wait(30)
+            released.wait(120)
             refused = self.hub.fail.get(unquote(urlsplit(self.path).path))
             if refused is not None:
                 return self._send(refused)

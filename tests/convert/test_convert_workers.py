@@ -197,6 +197,6 @@ def test_closed_while_an_exchange_begins_it_ends(monkeypatch: pytest.MonkeyPatch
     thread = threading.Thread(target=exchange, daemon=True)
     monkeypatch.setattr("dflash_convert.processes.threading.Thread", Closing)
     thread.start()
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()
     assert len(seen) == 1

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from dflash_convert.errors import UsageError
 
 Fake = Callable[[str], Path]
 ROOT = Path(__file__).resolve().parents[2]
-LAUNCH = Launch(Path("t.gguf"), Path("d.gguf"), n_max=4, ctx_size=1024, start_timeout=20, request_timeout=20)
+LAUNCH = Launch(Path("t.gguf"), Path("d.gguf"), n_max=4, ctx_size=1024, start_timeout=60, request_timeout=60)
 
 
 def server(path: Path) -> EngineInfo:
@@ -119,10 +120,10 @@ def test_crash_in_the_second_request(fake_server: Fake) -> None:
 
 
 def test_hang_ends_at_the_time_limit(fake_server: Fake) -> None:
-    launch = Launch(Path("t.gguf"), request_timeout=0.5, start_timeout=20)
-    with start(server(fake_server("hang")), launch) as session:
+    with start(server(fake_server("hang")), LAUNCH) as session:
         ask(session)
         ask(session)
+        session.launch = replace(LAUNCH, request_timeout=0.5)
         with pytest.raises(EngineRunError, match=r"did not answer within 0.5 s during request 3") as caught:
             ask(session)
     assert caught.value.kind == failures.TIMEOUT
@@ -162,7 +163,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def gone(pid: int, seconds: float = 8.0) -> bool:
+def gone(pid: int, seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + seconds
     while alive(pid):
         if time.monotonic() > deadline:

@@ -66,7 +66,7 @@ class Coming:
         self.arrivals = Arrivals({directory / name: head_of(files[name]) for name in SHARDS}, self.fetch)
 
     def fetch(self, path: Path) -> None:
-        assert self.released[path.name].wait(30)
+        assert self.released[path.name].wait(60)
         path.write_bytes(self.files[path.name])
 
 
@@ -101,7 +101,7 @@ def test_headers_are_enough_for_a_plan_and_data_is_waited_for(coming: Coming) ->
         thread.join(0.05)
         assert not found, "the second shard has not come"
         coming.released[SHARDS[1]].set()
-        thread.join(30)
+        thread.join(60)
         data = coming.files[SHARDS[1]]
         assert found == [data[last.offset : last.offset + last.nbytes]]
     assert arrivals.expected(coming.directory) == []
@@ -182,7 +182,7 @@ def test_who_waits_when_nothing_is_wanted_any_more_is_told(coming: Coming) -> No
         thread = threading.Thread(target=wait)
         thread.start()
         thread.join(0.05)
-    thread.join(30)
+    thread.join(60)
     assert told == ["the files were no longer wanted"]
     coming.released[SHARDS[0]].set()
 

@@ -501,7 +501,7 @@ def test_an_interrupted_batch_leaves_no_child_and_says_how_to_go_on(release: Any
     found = descendants(child.pid)
     assert found
     child.send_signal(signal.SIGINT)
-    assert child.wait(60) == 130
+    assert child.wait(60) in (130, -signal.SIGINT)  # the same to a shell
     assert not [pid for pid in found if alive(pid)]
     last = f"finished jobs are kept; the same command goes on:\n  dflash-convert batch {path} --jobs 2\n"
     assert path.with_suffix(".err").read_text("utf-8").endswith(last)
@@ -557,14 +557,15 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]
     workers = [start("dask_worker", *one) for _ in range(2)]
     try:
         deadline = time.monotonic() + 60
-        while not place.is_file() and time.monotonic() < deadline:
+        while not place.is_file() or not place.read_text().endswith("\n}"):  # it is not written at one stroke
+            assert time.monotonic() < deadline, "no scheduler"
             time.sleep(0.05)
         yield json.loads(place.read_text())["address"], workers
     finally:
         for process in (*workers, scheduler):
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait(30)
+            process.wait(60)
 
 
 @needs_dask
@@ -586,7 +587,7 @@ def test_a_killed_worker_costs_nothing(
     assert victim is not None
     os.killpg(victim.pid, signal.SIGKILL)
     assert child.wait(120) == 0
-    assert victim.wait(10) == -signal.SIGKILL
+    assert victim.wait(60) == -signal.SIGKILL
     assert artefacts(tmp_path / "out") == wanted
     again = json.loads(program("batch", path, "--scheduler", address, "--no-package", "--json").out)
     assert {j["status"] for j in again["jobs"]} == {"skipped"}

@@ -66,7 +66,7 @@ def complete(port: int, server: subprocess.Popen[bytes]) -> dict[str, int]:
     body = json.dumps({"prompt": "function", "n_predict": 31}).encode()
     headers = {"Authorization": f"Bearer {KEY}", "Content-Length": str(len(body))}
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline and server.poll() is None:
         try:
             request = urllib.request.Request(f"http://127.0.0.1:{port}/completion", body, headers)
