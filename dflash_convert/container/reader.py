@@ -184,6 +184,7 @@ class Gguf:
         self.tensors: dict[str, TensorInfo] = parser.tensors
         self.alignment = parser.alignment
         self.data_offset = parser.data_offset
+        self._header_end = parser.header_end
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of key ``name`` (arrays as sequences), or ``default``."""
@@ -209,6 +210,14 @@ class Gguf:
         info = self.tensors[name]
         flat = np.frombuffer(self._view, dtype=np.uint8, count=info.nbytes, offset=info.offset)
         return flat.reshape(info.rows, -1)
+
+    def fill(self) -> Iterator[tuple[int, bytes]]:
+        """Where bytes lie that belong to no key and no tensor, and those bytes: before the data, behind each tensor."""
+        tensors = self.tensors.values()
+        ends = (self._header_end, *(info.offset + info.nbytes for info in tensors))
+        for start, stop in zip(ends, (*(info.offset for info in tensors), self.size), strict=True):
+            if start < stop:
+                yield start, bytes(self._view[start:stop])
 
 
 def require_file(*paths: Path) -> None:
@@ -284,6 +293,7 @@ class _Parser:
             self._key(index)
         self.alignment = self._alignment()
         raw = [self._tensor(index) for index in range(n_tensors)]
+        self.header_end = self.at
         self.data_offset = self.at + -self.at % self.alignment
         self.tensors: dict[str, TensorInfo] = {}
         self._place(raw)

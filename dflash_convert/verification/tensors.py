@@ -34,6 +34,7 @@ from dflash_convert.processes import Workers
 from dflash_convert.target import Target
 from dflash_convert.verification.compare import INTEGERS, compare, is_lossless, merged, source_type
 from dflash_convert.verification.figures import BLOCK_BOUND, FileRows, dequantizer
+from dflash_convert.verification.fill import compare_fill
 from dflash_convert.verification.keys import (
     OURS,
     Compared,
@@ -165,7 +166,7 @@ def verify(
         tensors = aside.submit(compare_tensors, gguf, description, progress, workers, unknown)
         keys = compare_keys(gguf, description, target, tokenizer_model, pre)
         view = drafter_gguf(gguf)
-        encoding = compare_encoding(view, notes)
+        encoding = [*compare_encoding(view, notes), *compare_fill(gguf, notes)]
         origin = compare_provenance(gguf, drafter, target.directory)
         pair = check(view, _target_view(target, keys) if target.known else None)
         reports, differences = tensors.result()
