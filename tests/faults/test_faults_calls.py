@@ -162,7 +162,7 @@ def test_not_enough_space_is_known_before_the_work(run: Callable[..., Any], job:
         with failing(plan):
             ended = run(*job.args(tmp_path / "x.gguf"))
     assert (ended.code, list(tmp_path.iterdir())) == (9, [])
-    assert "MB free, the output needs" in ended.err
+    assert "MiB free, the output needs" in ended.err
     assert "TIP" in ended.err
     assert not {"pwrite", "preadv", "posix_fallocate"} & set(plan.calls)
 
