@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ from dflash_convert import conversion as convert
 from dflash_convert.conversion import Conversion, Options, Source
 from dflash_convert.encode.pool import Pool
 from dflash_convert.encode.rows import Encoders
-from dflash_convert.errors import CheckpointError, DflashError
+from dflash_convert.errors import CheckpointError, DflashError, InputError
 from dflash_convert.processes import Workers
 from dflash_convert.system import can_share
 from dflash_convert.target import Target
@@ -138,6 +139,38 @@ def test_a_worker_that_dies_ends_all(
         convert.write(conversion, [tmp_path / "a.gguf"], threads=2)
     assert ("memory" in (caught.value.tip or "")) is tip
     assert not (tmp_path / "a.gguf").exists()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("change", ["replaced", "written", "removed"])
+def test_a_source_that_changes_is_not_half_read(change: str, threads: int, fixtures: Path, tmp_path: Path) -> None:
+    """A training run may save its next checkpoint: no file is made of two. One that is gone is read on."""
+    drafter = Path(shutil.copytree(fixtures / "tiny-js" / "drafter", tmp_path / "drafter"))
+    weights, target = drafter / "model.safetensors", Target.read(fixtures / "tiny-js" / "target")
+    prepared = convert.prepare(Source(drafter), target, Options(outtypes=("q8_0",)))
+    outputs = [tmp_path / "a.gguf", tmp_path / "b.gguf"]
+    whole = convert.write(prepared, outputs[:1], threads=1)[0].path.read_bytes()
+    seen: list[int] = []
+
+    def progress(elements: int) -> None:
+        seen.append(elements)
+        if change == "removed" and sum(seen) == sum(math.prod(plan.shape) for plan, _ in prepared.files[0].tensors):
+            weights.unlink()  # when every process has opened it
+        elif len(seen) == 1 and change == "written":
+            with weights.open("r+b") as file:
+                file.seek(-2, os.SEEK_END)
+                file.write(b"xx")
+        elif len(seen) == 1 and change == "replaced":
+            (drafter / "new").write_bytes(weights.read_bytes())
+            (drafter / "new").replace(weights)
+
+    if change == "removed":
+        assert convert.write(prepared, outputs[1:], threads=threads, progress=progress)[0].path.read_bytes() == whole
+        assert not weights.exists()
+        return
+    with pytest.raises(InputError, match=r"model\.safetensors changed while it was read"):
+        convert.write(prepared, outputs[1:], threads=threads, progress=progress)
+    assert not outputs[1].exists()
 
 
 @pytest.mark.parametrize("where", ["worker", "here"])
