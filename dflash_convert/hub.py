@@ -157,7 +157,12 @@ def fetch_file(text: str, name: str) -> Path:
         return path
     spec = parse_spec(text)
     if spec is None or text.startswith((".", "~", "/")):
-        raise UsageError(f"{path}: no such file", tip=f"Name a file, a directory with {name}, or a Hub repository.")
+        kind = kind_of_place(path)
+        what = f"{kind}, not a file" if kind else "no such file"
+        raise UsageError(
+            f"{path}: {what}",
+            tip=PIPE_TIP if kind == PIPE else f"Name a file, a directory with {name}, or a Hub repository.",
+        )
     check_variables()
     from huggingface_hub import errors, hf_hub_download
 

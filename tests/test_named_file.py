@@ -89,11 +89,18 @@ def test_a_named_file_is_read_up_to_its_limit(name: str, tmp_path: Path, monkeyp
         read(path)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
 def test_a_package_is_a_directory_with_a_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, empty = tmp_path / "a.gguf", tmp_path / "empty"
+    file, pipe, empty = tmp_path / "a.gguf", tmp_path / "pipe", tmp_path / "empty"
     file.touch()
+    os.mkfifo(pipe)
     empty.mkdir()
-    told = {file: "it is a file", tmp_path / "gone": "there is no such directory", empty: "it has no manifest.json"}
+    told = {
+        file: "it is a file",
+        pipe: "it is a pipe",
+        tmp_path / "gone": "there is no such directory",
+        empty: "it has no manifest.json",
+    }
     for path, words in told.items():
         with pytest.raises(ConfigError, match=f"{path} is not a package: {words}"):
             manifest.read_manifest(path)

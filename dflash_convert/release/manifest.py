@@ -29,6 +29,7 @@ from dflash_convert.hashing import sha256_of
 from dflash_convert.jsonfile import defect, read_bounded
 from dflash_convert.named_file import read_named
 from dflash_convert.release.facts import found_by_llama_cpp, read_facts
+from dflash_convert.system import kind_of_place
 
 SCHEMA = 1
 KIND = "dflash-release"
@@ -78,7 +79,8 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     if not path.exists():
         why = "there is no such directory"
         if directory.exists():
-            why = f"it has no {MANIFEST}" if directory.is_dir() else "it is a file, and a package is a directory"
+            kind = kind_of_place(directory) or "a file"
+            why = f"it has no {MANIFEST}" if directory.is_dir() else f"it is {kind}, and a package is a directory"
         raise ConfigError(f"{directory} is not a package: {why}", tip=HOW)
     data = read_named(path, MAX_MANIFEST, "a package's manifest")
     try:

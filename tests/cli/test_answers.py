@@ -413,6 +413,7 @@ def test_a_pipe_is_called_so(run: Run, pair: Pair) -> None:
         ["validate", "p.gguf", target],
         ["compare", target, "p.gguf"],
         ["package", "p.gguf", "-o", "x"],
+        [pair[0], "--target-model-dir", pair[1], "--tokenizer-model", "p.gguf", "--dry-run"],
     ):
         ended = run(*line)
         assert re.search(r"p\.gguf: (a directory was expected, this is )?a pipe", ended.err), line
