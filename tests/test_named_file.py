@@ -138,10 +138,6 @@ def test_nothing_else_is_read_whole() -> None:
     assert not {name: count for name, count in found.items() if count > OWN.get(name, 0)}
 
 
-# the text of a worker's broken stream
-RAW = {"processes.py"}
-
-
 def shows_raw(handler: ast.ExceptHandler) -> bool:
     """Whether the text of a caught OSError is shown as it is, number and path and all."""
     caught = ast.walk(handler.type) if handler.type else ()
@@ -156,7 +152,7 @@ def test_no_error_of_the_system_is_shown_with_its_number() -> None:
         f"{name}:{node.lineno}"
         for name, module in parsed()
         for node in ast.walk(module)
-        if isinstance(node, ast.ExceptHandler) and shows_raw(node) and name not in RAW
+        if isinstance(node, ast.ExceptHandler) and shows_raw(node)
     ]
     assert not raw, f"{raw}: dflash_convert.text.reason gives the words alone"
     with pytest.raises(OSError, match="Errno") as caught:
