@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import shared_data
+from hypothesis import HealthCheck, settings
 from parsing import undisturbed
 
 # Two runs of the tests share two cores: threads that spin for each other (OpenMP's in the engine, OpenBLAS's in numpy)
@@ -68,6 +69,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker("slow")
+
+
+# how long an example takes is the machine's affair
+settings.register_profile("patient", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def pytest_configure() -> None:

@@ -66,7 +66,7 @@ def any_keys(draw: st.DrawFn) -> list[KV]:
 
 
 @given(any_keys(), st.lists(st.integers(1, 70), max_size=4))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_whatever_is_written_reads_back(
     tmp_path_factory: pytest.TempPathFactory, keys: list[KV], rows: list[int]
 ) -> None:

@@ -258,7 +258,7 @@ WORDS = st.from_regex(r"zz_[a-z]{1,12}", fullmatch=True)
 VALUES = st.one_of(st.booleans(), st.integers(-5, 5), st.text(max_size=4), st.lists(st.integers(0, 3), max_size=3))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(table=st.sampled_from(TABLES), field=WORDS, value=VALUES)
 def test_a_made_up_field_in_a_drafters_table_is_named(table: Any, field: str, value: Any) -> None:
     name, path = table

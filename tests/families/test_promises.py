@@ -149,7 +149,7 @@ def test_tied_embeddings_beside_another_head(name: str, read: Read) -> None:
 BOOLEANS = [(name, field, change) for name, field, change, text in BROKEN if text.startswith(("is true", "is false"))]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(which=st.sampled_from(BOOLEANS), flipped=st.booleans())
 def test_a_flipped_promise_is_found(which: Any, flipped: bool, read: Read) -> None:
     name, field, change = which

@@ -106,7 +106,7 @@ def test_refuses_compressed_and_repeated_entries(tmp_path: Path) -> None:
         read_mask_embedding(path)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=80))
 def test_random_programs_end_in_one_error(tmp_path_factory: pytest.TempPathFactory, program: bytes) -> None:
     path = write_archive(tmp_path_factory.mktemp("fuzz") / "m.pt", program, VECTOR)
@@ -114,7 +114,7 @@ def test_random_programs_end_in_one_error(tmp_path_factory: pytest.TempPathFacto
         read_mask_embedding(path)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, len(mask_program(77, COUNT)) - 1), st.integers(0, 255))
 def test_one_changed_byte_never_escapes(tmp_path_factory: pytest.TempPathFactory, at: int, value: int) -> None:
     program = bytearray(mask_program(77, COUNT))

@@ -20,7 +20,7 @@ from dflash_convert.errors import ContainerError
 ROOT = Path(__file__).resolve().parent.parent.parent
 CORPUS = ROOT / "fuzz" / "corpus"
 READERS = ("gguf", "safetensors", "config", "tokenizer", "torchfile")
-BOUNDED = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+BOUNDED = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 
 Reader = Callable[[bytes], None]
 

@@ -19,7 +19,7 @@ def test_bits_equal_ggml_on_encoded_rows(name):
         assert np.array_equal(quant.dequantize(data, name).view(np.uint32), expected.view(np.uint32)), case
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     name=st.sampled_from(sorted(set(quant.TYPES) - {"F32"})),
     rows=st.integers(1, 4),

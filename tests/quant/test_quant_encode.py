@@ -34,7 +34,7 @@ def test_bf16_patterns_and_halves_are_read_as_their_values(name):
         assert np.array_equal(quant.quantize(half, name), oracle.ggml_quantize(half.astype(np.float32), name))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     name=st.sampled_from(sorted(quant.TYPES)),
     rows=st.integers(1, 5),

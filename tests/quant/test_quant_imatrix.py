@@ -53,7 +53,7 @@ def test_zero_and_equal_weights(name, kind):
         assert np.array_equal(quant.quantize(x, name, imatrix=w), oracle.ggml_quantize(x, name, w)), case
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     name=st.sampled_from(WEIGHTED),
     rows=st.integers(1, 4),

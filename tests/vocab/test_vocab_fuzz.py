@@ -38,7 +38,7 @@ FOLDERS = {
     "spm-bpe": 384,
     "tiktoken-kimi": 576,
 }
-QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 def paths(value: Any, depth: int = 5) -> list[tuple[Any, ...]]:
