@@ -41,7 +41,7 @@ def read_bounded(path: Path, limit: int) -> bytes:
             if size < len(data) <= limit:  # it grows, or has no size, as those of /proc
                 data += file.read(limit + 1 - len(data))
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
     if max(size, len(data)) > limit:
         raise ConfigError(f"{path}: larger than {limit // 1_000_000} MB")
     return data

@@ -14,9 +14,10 @@ from dflash_convert.container.types import KV, ValueType
 from dflash_convert.errors import ConfigError
 from dflash_convert.gguf_library import gguf_library
 from dflash_convert.hparams import F32_MAX
-from dflash_convert.jsonfile import read_json
+from dflash_convert.jsonfile import read_bounded, read_json
 from dflash_convert.notes import Note
 
+MAX_CARD = 4_000_000  # bytes; the library reads the whole file, and its YAML takes its time
 LISTS = ("tags", "pipeline_tag", "language", "languages", "license", "base_model", "base_models", "datasets", "dataset")
 TEXTS = ("name", "author", "version", "organization", "description", "finetune", "basename", "size_label")
 MORE_TEXTS = ("url", "doi", "uuid", "repo_url", "license_name", "license_link", "model_creator", "model_type")
@@ -106,7 +107,7 @@ def read_card(directory: Path, *, plain: bool = False) -> tuple[dict[str, Any], 
     unreadable = gguf.metadata.yaml.YAMLError  # what its safe loader raises
     try:
         card = _load_card(directory, plain)
-    except (unreadable, UnicodeDecodeError, RecursionError, ValueError) as error:
+    except (unreadable, UnicodeDecodeError, RecursionError, ValueError, ConfigError) as error:
         reason = " ".join(str(error).split())
         return {}, [Note("warning", f"README.md: the front matter cannot be read ({reason[:120]}); left out")]
     wrong = {}
@@ -126,9 +127,9 @@ def read_card(directory: Path, *, plain: bool = False) -> tuple[dict[str, Any], 
 
 def _load_card(directory: Path, plain: bool) -> dict[str, Any]:
     path = directory / "README.md"
-    data = path.read_bytes() if path.is_file() and not plain else b""
+    data = read_bounded(path, MAX_CARD) if path.is_file() else b""
     with ExitStack() as stack:
-        if data.startswith(BOM):
+        if data.startswith(BOM) and not plain:
             directory = Path(stack.enter_context(TemporaryDirectory()))  # the library reads a directory
             (directory / path.name).write_bytes(data.removeprefix(BOM))
         card: dict[str, Any] = gguf_library().Metadata.load_model_card(directory)

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dflash_convert.errors import TokenizerError
-from dflash_convert.jsonfile import LFS, parse_json, text_of
+from dflash_convert.errors import ConfigError, TokenizerError
+from dflash_convert.jsonfile import LFS, parse_json, read_bounded, text_of
 from dflash_convert.notes import Note
 from dflash_convert.text import named
 
@@ -84,12 +84,9 @@ class TokenizerFiles:
         """The whole file; refuses files that are far too large and Git LFS pointers."""
         path = self.directory / name
         try:
-            size = path.stat().st_size
-            if size > MAX_BYTES:
-                raise TokenizerError(f"{path}: {size} bytes are too many for a tokenizer file")
-            data = path.read_bytes()
-        except OSError as error:
-            raise TokenizerError(f"{path}: cannot be read ({error.strerror})") from error
+            data = read_bounded(path, MAX_BYTES)
+        except ConfigError as error:
+            raise TokenizerError(str(error)) from error.__cause__
         if data.startswith(LFS):
             raise TokenizerError(
                 f"{path}: a Git LFS pointer, not the file itself", tip="Fetch the file (git lfs pull) and try again."

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dflash_convert.cli import main
+from dflash_convert.metadata import MAX_CARD
 
 
 @pytest.fixture
@@ -47,6 +48,12 @@ def test_a_damaged_card(
     assert "  WARNING: README.md: " in err
     assert told in err
     assert "; left out" in err
+
+
+def test_a_card_that_is_too_long(drafter: Path, fixtures: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (drafter / "README.md").write_bytes(b"---\nlicense: mit\n---\n" + bytes(MAX_CARD))
+    assert convert(drafter, fixtures) == 0
+    assert "README.md: larger than 4 MB" in " ".join(capfd.readouterr().err.split())
 
 
 def test_the_rest_of_a_damaged_card_counts(drafter: Path, fixtures: Path) -> None:

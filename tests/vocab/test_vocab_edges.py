@@ -143,6 +143,12 @@ def test_padding_up_to_the_rows(base: Path) -> None:
     assert len(set(got["tokens"])) == 400
 
 
+def test_a_file_that_is_too_long(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dflash_convert.vocab.files.MAX_BYTES", 1_000)
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json: larger than"):
+        load_vocabulary(base, vocab_size=151936)
+
+
 def test_two_texts_for_one_id(base: Path, tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"token id 321 is both '<\|im_end\|>' and '<other>'"):
         load(base, tmp_path, tokenizer=with_added(base, entry(321, "<other>")))
