@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dflash_convert.errors import DflashError
+from dflash_convert.output import disk_errors
 
 Item = TypeVar("Item")
 
@@ -45,14 +46,13 @@ class Arrivals:
 
     def __enter__(self) -> Arrivals:
         global _current
-        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="dflash-headers-")))
-        for number, (path, head) in enumerate(self._heads.items()):
-            stand_in = folder / str(number) / path.name
-            stand_in.parent.mkdir()
-            with stand_in.open("wb") as file:  # sparse: it takes no room
-                file.write(head.data)
-                file.truncate(head.size)
-            self._stand_ins[path] = stand_in
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dflash-headers-")))
+            for number, (path, head) in enumerate(self._heads.items()):
+                self._stand_ins[path] = folder / str(number) / path.name
+                with disk_errors(self._stand_ins[path]):
+                    _stand_in(self._stand_ins[path], head)
+            self._stack = stack.pop_all()
         _current = self
         return self
 
@@ -106,6 +106,14 @@ class Arrivals:
                 self._changed.wait_for(lambda: self._error or len(self._here) > before)
             if self._error:
                 raise self._error
+
+
+def _stand_in(path: Path, head: Head) -> None:
+    """A sparse file, which takes no room."""
+    path.parent.mkdir()
+    with path.open("wb") as file:
+        file.write(head.data)
+        file.truncate(head.size)
 
 
 _current: Arrivals | None = None

@@ -42,6 +42,6 @@ def remote(repository: str, commit: str, name: str) -> Iterator[Remote]:
 
     with HfFileSystem().open(f"{repository}@{commit}/{name}", "rb", cache_type="none") as file:
         size = file.size
-        if not isinstance(size, int) or size < 0:
+        if not isinstance(size, int) or not 0 <= size < 1 << 63:  # which no file system has, either
             raise HubError(f"{repository}: {name}: the Hub's listing gives its size as {size!r}", tip=LISTING_TIP)
         yield Remote(f"{repository}: {name}", size, file)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from dflash_convert import arrivals
 from dflash_convert.arrivals import Arrivals, Head
 from dflash_convert.checkpoint import Reader, SourceTensor, open_checkpoint
 from dflash_convert.conversion import Options, Source, prepare, write
-from dflash_convert.errors import CheckpointError, DflashError, HubError
+from dflash_convert.errors import CheckpointError, DflashError, HubError, OutputError
 from dflash_convert.hub_weights import compare
 from dflash_convert.target import Target
 
@@ -133,6 +135,22 @@ def test_the_first_shard_is_written_before_the_last_has_come(
     again = prepare(Source(coming.directory), target, Options(outtypes=("q8_0",)))
     write(again, [tmp_path / "again.gguf"], threads=1)
     assert (tmp_path / "came.gguf").read_bytes() == (tmp_path / "again.gguf").read_bytes()
+
+
+def test_without_room_for_headers_it_is_said_and_none_is_left(
+    coming: Coming, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, head: Head) -> None:
+        path.parent.mkdir()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr(arrivals, "_stand_in", full)
+    with pytest.raises(OutputError, match="cannot be written: No space left"), coming.arrivals:
+        pass
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert arrivals.expected(coming.directory) == []
 
 
 @pytest.mark.parametrize("threads", [1, 2])

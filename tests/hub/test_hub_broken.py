@@ -71,7 +71,12 @@ def test_a_part_that_is_none(part: bytes, told: str, hub: FakeHub, fixtures: Pat
 
 @pytest.mark.parametrize(
     ("more", "told"),
-    [(50, "bytes by the Hub's listing"), (None, "files has no field 'size'"), (-(1 << 40), "gives its size as -")],
+    [
+        (50, "bytes by the Hub's listing"),
+        (None, "files has no field 'size'"),
+        (-(1 << 40), "gives its size as -"),
+        (1 << 70, "gives its size as 11805916207"),
+    ],
 )
 def test_a_size_that_cannot_be(more: int | None, told: str, hub: FakeHub, fixtures: Path, tmp_path: Path) -> None:
     hub.sizes[NAME] = None if more is None else len(weights(hub)) + more
