@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -89,17 +90,21 @@ Times = dict[str, list[float]]
 
 def command(*args: object, env: dict[str, str] | None = None) -> Contender:
     """Seconds of a program from start to end; a failure ends the benchmark."""
-    line = [str(arg) for arg in args]
 
     def run() -> float:
         begin = time.perf_counter()
-        done = subprocess.run(line, env={**os.environ, **(env or {})}, capture_output=True, check=False, cwd=ROOT)
-        seconds = time.perf_counter() - begin
-        if done.returncode:
-            raise SystemExit(f"{' '.join(line)} failed:\n{done.stderr.decode()[-2000:]}")
-        return seconds
+        output_of(args, env or {})
+        return time.perf_counter() - begin
 
     return run
+
+
+def output_of(args: Sequence[object], env: dict[str, str]) -> bytes:
+    line = [str(arg) for arg in args]
+    done = subprocess.run(line, env={**os.environ, **env}, capture_output=True, check=False, cwd=ROOT)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(line)} failed:\n{done.stderr.decode()[-2000:]}")
+    return done.stdout
 
 
 def reported(*args: object, env: dict[str, str]) -> Callable[[], tuple[float, float]]:
@@ -107,7 +112,7 @@ def reported(*args: object, env: dict[str, str]) -> Callable[[], tuple[float, fl
 
     def run() -> tuple[float, float]:
         begin = time.perf_counter()
-        out = subprocess.check_output([*map(str, args), "--json"], env={**os.environ, **env}, cwd=ROOT)
+        out = output_of([*args, "--json"], env)
         return time.perf_counter() - begin, float(json.loads(out)[0]["seconds"])
 
     return run
@@ -359,6 +364,23 @@ def timed(call: Callable[[], Any]) -> Contender:
     return run
 
 
+def refuse(parser: argparse.ArgumentParser, args: argparse.Namespace, wanted: list[str], parts: list[str]) -> None:
+    """End with one sentence for what cannot be measured, before gigabytes are made for it."""
+    for name in wanted:
+        if name not in parts:
+            parser.error(f"--only {name}: the parts are {', '.join(parts)}")
+    if args.runs < 1 or args.layers < 0:
+        parser.error("--runs is at least 1, --layers at least 0")
+    for option, place in (
+        ("large", args.large),
+        ("small", args.small),
+        ("work", args.work),
+        ("llama-cpp", args.llama_cpp),
+    ):
+        if place is not None and not place.is_dir():
+            parser.error(f"--{option} {place}: no such directory")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
@@ -369,8 +391,9 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--types", default=",".join(TYPES))
     parser.add_argument("--layers", type=int, default=27, help="of the drafter for longer work; 0: without it")
-    parser.add_argument("--only", help="parts, for example start,kernels")
+    parser.add_argument("--only", help="parts, for example start,kernels; a wrong name tells them all")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # gigabytes of work are removed then, too
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program is compiled, too
     seconds, runs = "s: median (least–most)", f"medians of {args.runs} interleaved runs"
     parts = {
@@ -394,8 +417,9 @@ def main() -> None:
         ),
         "kernels": ("Kernels, one thread", ["", "type", "quant, Melem/s", "ggml's C", "ratio", "aim"]),
     }
-    say(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, numpy {np.__version__}, {runs}")
     wanted = args.only.split(",") if args.only else list(parts)
+    refuse(parser, args, wanted, list(parts))
+    say(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, numpy {np.__version__}, {runs}")
     with tempfile.TemporaryDirectory(dir=args.work) as name:
         bench = Bench(args, Path(name).resolve())
         for part in wanted:
