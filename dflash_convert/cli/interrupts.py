@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import math
 import os
 import signal
 import sys
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
 AGAIN = 0.05  # seconds until an interrupt that was swallowed comes again: what swallowed it has ended by then
+CLEANUP = 1.0  # seconds in which one more changes nothing: it would break into what the first has begun to clean up
+
+_last = -math.inf  # when an interrupt was raised
 
 
 class Stopped(KeyboardInterrupt):
@@ -24,18 +28,32 @@ class Stopped(KeyboardInterrupt):
 
 
 def unwind_on_signals() -> None:
-    """From here on the ending signals raise :class:`Stopped`, and an interrupt that Python swallows comes again."""
-
-    def stop(number: int, frame: object) -> None:
-        raise Stopped(number)
-
+    """From here on Ctrl-C raises KeyboardInterrupt and the ending signals :class:`Stopped`, each once: more of them
+    within CLEANUP do nothing, and one that Python swallows comes again."""
     if threading.current_thread() is not threading.main_thread():
         return
+    _forget()
+    # what somebody else decided stays: nohup keeps its meaning, and so does Ctrl-C in the background of a script
     for number in ending_signals():
-        if signal.getsignal(number) is signal.SIG_DFL:  # nohup keeps its meaning
-            signal.signal(number, stop)
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _stop)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _stop)
     if sys.unraisablehook is sys.__unraisablehook__:
         sys.unraisablehook = _unraisable
+
+
+def _stop(number: int, frame: object) -> None:
+    global _last
+    before, now = _last, time.monotonic()
+    if now - before >= CLEANUP:
+        _last = now
+        raise KeyboardInterrupt if number == signal.SIGINT else Stopped(number)
+
+
+def _forget() -> None:
+    global _last
+    _last = -math.inf
 
 
 def interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
@@ -56,6 +74,7 @@ def _unraisable(lost: UnraisableHookArgs) -> None:
     """What a finalizer or a weak reference's callback raises ends there; imports run one for every module."""
     if isinstance(lost.exc_value, KeyboardInterrupt):
         number = lost.exc_value.args[0] if isinstance(lost.exc_value, Stopped) else signal.SIGINT
+        _forget()
         _thread.start_new_thread(_once_more, (number,))  # threading's own locks may be held here
     else:
         sys.__unraisablehook__(lost)

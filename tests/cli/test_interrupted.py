@@ -139,3 +139,40 @@ def test_an_interrupt_that_python_swallows_comes_again(place: str, number: signa
     assert done.stdout == "goes on\n"
     assert done.stderr.lstrip().startswith("ERROR interrupted\n")
     assert done.returncode == (130 if number == signal.SIGINT else -number)
+
+
+TWICE = """
+import signal, sys
+import dflash_convert.inspect_file as module
+from dflash_convert.cli import interrupts, main
+
+def inspect(*_, **__):
+    try:
+        signal.raise_signal(int(sys.argv[1]))
+    finally:
+        signal.raise_signal(int(sys.argv[2]))
+        print("removed what was half written", flush=True)
+
+module.inspect = inspect
+interrupts.CLEANUP = float(sys.argv[3])
+main(["inspect", sys.argv[4]])
+"""
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, *ending_signals()], ids=lambda number: number.name)
+@pytest.mark.parametrize("time", ["soon", "later"])
+def test_a_second_interrupt_breaks_no_cleanup(time: str, first: signal.Signals, fixtures: Path) -> None:
+    """Of a cleanup that takes long it is the way out."""
+    path, patience = fixtures / "tiny-js" / "target-bf16.gguf", "60" if time == "soon" else "0"
+    done = subprocess.run(
+        [sys.executable, "-c", TWICE, str(int(first)), str(int(signal.SIGINT)), patience, str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        preexec_fn=lambda: [signal.signal(number, signal.SIG_DFL) for number in (first, signal.SIGINT)],
+    )
+    assert done.stdout == ("removed what was half written\n" if time == "soon" else "")
+    assert done.stderr.lstrip().startswith("ERROR interrupted\n")
+    if time == "soon":
+        assert done.returncode == (130 if first == signal.SIGINT else -first)
