@@ -102,7 +102,7 @@ def merge_lines(merges: object, where: str) -> list[str]:
         if not merges or isinstance(merges[0], str):
             usable = all(map(_is_line, merges))
         else:
-            usable = set(map(len, merges)) == {2}
+            usable = set(map(type, merges)) <= {list, tuple} and set(map(len, merges)) == {2}
             for at in range(0, len(merges) if usable else 0, TOGETHER):
                 merges[at : at + TOGETHER] = _joined(merges[at : at + TOGETHER])
     except (TypeError, ValueError, AttributeError):

@@ -322,7 +322,13 @@ def test_spaces_in_merge_pairs(base: Path, tmp_path: Path) -> None:
     assert got["merges"][-1] == "a Ġb"
 
 
-@pytest.mark.parametrize("merges", [None, [], ["a"], ["a b c"], [["a"]], [3], [["a", 3]], {"a": "b"}])
+PAIR = ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "merges",
+    [None, [], ["a"], ["a b c"], [["a"]], [3], [["a", 3]], {"a": "b"}, [PAIR, {"x": 1, "y": 2}], [PAIR, "cd"]],
+)
 def test_bad_merges(base: Path, tmp_path: Path, merges: object) -> None:
     model = {**document(base)["model"], "merges": merges}
     with pytest.raises(TokenizerError, match=r"tokenizer\.json: model\.merges"):
