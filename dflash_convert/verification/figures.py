@@ -42,12 +42,14 @@ SLACK, SLACK_K, SLACK_F16 = 4e-6, 1.3e-4, 3e-8
 
 PIECE = 1 << 17  # pairs at a time: what is made of them stays in the cache, and calls cost little beside them
 TINY = 1e-3  # of the signal: below it a difference of sums has lost digits
+LEAST = 1e-25  # a sum of float32 squares from which those that vanished are nothing
 SHORT = 1 << 13  # OpenBLAS shares longer dot products among threads, and their last bits would depend on how many
 
 
 @dataclass
 class Figures:
-    """Sums over pairs of values; ``worst`` is the largest ratio of block error to block size (see BLOCK_BOUND)."""
+    """Sums over pairs of values, to a millionth; ``worst`` is the largest ratio of block error to block size (see
+    BLOCK_BOUND)."""
 
     count: int = 0
     error: float = 0.0
@@ -92,7 +94,7 @@ class Meter:
     """
 
     def __init__(self) -> None:
-        self._narrow = np.empty((2, PIECE), np.float32)
+        self._narrow = np.empty((3, PIECE), np.float32)
         self._wide = np.empty((2, PIECE), np.float64)
 
     def add(self, figures: Figures, source: F32, value: F32, block: int, slack: float = 0.0) -> None:
@@ -115,21 +117,18 @@ class Meter:
 
     def _piece(self, found: Figures, source: F32, value: F32, block: int, slack: float) -> None:
         n = source.size
-        a, b = self._narrow[:, :n]
-        x, gap = self._wide[:, :n]
-        for flat, narrow, wide in ((source, a, x), (value, b, gap)):
-            _sideways(flat, narrow, block)
-            np.copyto(wide, narrow)
-        np.subtract(x, gap, out=gap)
-        signal, cross, error = _dot(x, x), _dot(x, gap), _dot(gap, gap)
-        if not math.isfinite(signal + error):  # squares of float32 cannot overflow here
+        a, b, gap = self._narrow[:, :n]
+        _sideways(source, a, block)
+        _sideways(value, b, block)
+        np.subtract(a, b, out=gap)
+        signal, cross, error = _dot(a, a), _dot(a, gap), _dot(gap, gap)
+        values, product = signal - 2 * cross + error, signal - cross  # of y = x - gap
+        least, most = min(signal, error), max(signal, error)
+        if not (least >= LEAST and most < math.inf and values >= TINY * signal):
+            gap, signal, error, values, product = self._exactly(a, b)
+        if not math.isfinite(signal + error):
             found.finite = False
             return
-        values, product = signal - 2 * cross + error, signal - cross  # of y = x - gap
-        if values < TINY * signal:  # little is left of large numbers: not by difference
-            np.copyto(gap, b)
-            values, product = _dot(gap, gap), _dot(x, gap)
-            np.subtract(x, gap, out=gap)
         found.signal += signal
         found.value += values
         found.product += product
@@ -148,12 +147,22 @@ class Meter:
         ratios = np.divide(gaps, tops, out=np.where(gaps > 0, np.inf, 0.0), where=tops > 0)
         found.worst = max(found.worst, float(ratios.max(initial=0.0)))
 
+    def _exactly(self, a: F32, b: F32) -> tuple[npt.NDArray[np.float64], float, float, float, float]:
+        """``a - b`` and a piece's signal, error, values and product in float64, where squares of float32 neither
+        overflow nor vanish and no sum is a difference of others."""
+        x, gap = self._wide[:, : a.size]
+        np.copyto(x, a)
+        np.copyto(gap, b)
+        values, product = _dot(gap, gap), _dot(x, gap)
+        np.subtract(x, gap, out=gap)
+        return gap, _dot(x, x), _dot(gap, gap), values, product
 
-def _dot(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> float:
+
+def _dot(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> float:
     whole = x.size // SHORT * SHORT
     rows = np.matmul(x[:whole].reshape(-1, 1, SHORT), y[:whole].reshape(-1, SHORT, 1)) if whole else None
     rest = float(np.dot(x[whole:], y[whole:])) if whole < x.size else 0.0
-    return rest if rows is None else float(rows.sum()) + rest
+    return rest if rows is None else float(rows.sum(dtype=np.float64)) + rest
 
 
 def _lanes(block: int) -> int:

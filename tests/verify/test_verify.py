@@ -91,7 +91,7 @@ def test_figures_are_those_of_the_encoding(fixtures: Path, converted: Convert) -
     found = quants.dequantize(open_gguf(converted("Q4_0")).data("fc.weight"), GGMLQuantizationType.Q4_0)
     gap = np.abs(expected.astype(np.float64) - found)
     assert report.max_error == pytest.approx(gap.max(), rel=1e-12)
-    assert report.rmse == pytest.approx(np.sqrt((gap**2).mean()), rel=1e-9)
+    assert report.rmse == pytest.approx(np.sqrt((gap**2).mean()), rel=1e-6)  # sums are of float32 squares
 
 
 def data(name: str, edit: Callable[[bytearray], None]) -> Change:
