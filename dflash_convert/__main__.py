@@ -1,3 +1,3 @@
-from dflash_convert.cli import main
+from dflash_convert.cli import run
 
-main()
+run()
