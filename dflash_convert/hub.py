@@ -26,7 +26,7 @@ from dflash_convert.hub_gguf import models_of, remote_header
 from dflash_convert.hub_trouble import check_variables, explain, no_connection
 from dflash_convert.hub_weights import coming
 from dflash_convert.notes import Note
-from dflash_convert.system import PIPE, PIPE_TIP, kind_of_place
+from dflash_convert.system import kind_of_place, tip_for
 
 TARGET_FILES = (
     "config.json",
@@ -161,7 +161,7 @@ def fetch_file(text: str, name: str) -> Path:
         what = f"{kind}, not a file" if kind else "no such file"
         raise UsageError(
             f"{path}: {what}",
-            tip=PIPE_TIP if kind == PIPE else f"Name a file, a directory with {name}, or a Hub repository.",
+            tip=tip_for(kind, f"Name a file, a directory with {name}, or a Hub repository."),
         )
     check_variables()
     from huggingface_hub import errors, hf_hub_download
@@ -227,8 +227,8 @@ def _local(path: Path, role: str) -> Resolved:
         return Resolved(path, repo, revision)
     if not path.is_dir():
         kind = kind_of_place(path)
-        tip = PIPE_TIP if kind == PIPE else TAKEN[role]
-        raise UsageError(f"{role} {path}: a directory was expected, this is {kind or 'a file'}", tip=tip)
+        what = f"{role} {path}: a directory was expected, this is {kind or 'a file'}"
+        raise UsageError(what, tip=tip_for(kind, TAKEN[role]))
     path = _snapshot_in(path)
     repo, revision, subfolder = cache_origin(path)
     if role == "target":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dflash_convert.errors import ConfigError
 from dflash_convert.jsonfile import defect, read_bounded
-from dflash_convert.system import PIPE, PIPE_TIP, kind_of_place
+from dflash_convert.system import kind_of_place, tip_for
 
 
 def read_named(path: Path, limit: int, what: str, tip: str | None = None) -> bytes:
@@ -16,7 +16,7 @@ def read_named(path: Path, limit: int, what: str, tip: str | None = None) -> byt
     """
     other = kind_of_place(path)
     if other is not None:
-        raise ConfigError(f"{path}: {other}, not {what}", tip=PIPE_TIP if other == PIPE else tip)
+        raise ConfigError(f"{path}: {other}, not {what}", tip=tip_for(other, tip))
     try:
         path.stat()
     except FileNotFoundError:

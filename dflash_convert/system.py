@@ -47,6 +47,11 @@ def kind_of_place(path: Path) -> str | None:
         return None
 
 
+def tip_for(kind: str | None, tip: str | None = None) -> str | None:
+    """``tip`` for what :func:`kind_of_place` says; a pipe has a cure of its own."""
+    return PIPE_TIP if kind == PIPE else tip
+
+
 def create(path: Path) -> int:
     return os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0), 0o666)
 

@@ -137,7 +137,7 @@ def main(args: list[str] | None = None) -> None:
 
 
 def run() -> None:
-    """:func:`main` as all that a process does, and which then ends at once: the interpreter would tidy up for 50 ms."""
+    """:func:`main` as all that a process does; it then ends at once, where the interpreter would tidy up for 50 ms."""
     status: list[int] = []
 
     def end() -> None:

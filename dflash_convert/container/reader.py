@@ -31,7 +31,7 @@ from dflash_convert.container.types import (
     ValueType,
 )
 from dflash_convert.errors import ContainerError
-from dflash_convert.system import PIPE, PIPE_TIP, kind_of_place
+from dflash_convert.system import kind_of_place, tip_for
 
 if TYPE_CHECKING:
     import numpy as np
@@ -268,7 +268,7 @@ def open_gguf(path: str | Path) -> Gguf:
                 raise _directory(path)
             if not stat.S_ISREG(status.st_mode):
                 kind = kind_of_place(path)
-                raise ContainerError(f"{path}: {kind}, not a GGUF", tip=PIPE_TIP if kind == PIPE else None)
+                raise ContainerError(f"{path}: {kind}, not a GGUF", tip=tip_for(kind))
             size = status.st_size
             if size < HEADER_BYTES:
                 raise ContainerError(f"{path}: {size} bytes are too few for a GGUF header", tip=INCOMPLETE)

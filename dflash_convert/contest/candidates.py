@@ -11,7 +11,7 @@ from dflash_convert.container.keys import keys_of
 from dflash_convert.container.reader import open_gguf
 from dflash_convert.contest.tweaks import Tweak
 from dflash_convert.errors import UsageError
-from dflash_convert.system import PIPE, PIPE_TIP, kind_of_place
+from dflash_convert.system import kind_of_place, tip_for
 from dflash_convert.validation.pair import drafting_method
 
 SETTINGS = {"n-max": "a whole number from 1 to 4096", "p-min": "a number from 0 to less than 1"}
@@ -100,7 +100,7 @@ def _drafter(path: Path, mixed: tuple[str, ...], settings: dict[str, float]) -> 
     if not path.is_file():
         kind = kind_of_place(path)
         what = f"{kind}, not a drafter's GGUF" if kind else "neither a file nor a method that works without a drafter"
-        raise UsageError(f"{path}: {what}", tip=PIPE_TIP if kind == PIPE else EXAMPLE)
+        raise UsageError(f"{path}: {what}", tip=tip_for(kind, EXAMPLE))
     gguf = open_gguf(path)
     method = drafting_method(gguf, path)
     cap = depth_of(path)

@@ -22,6 +22,16 @@ def at(row: int, value: int) -> Callable[[np.ndarray], np.ndarray]:
     return lambda ids: np.where(np.arange(ids.size) == row, value, ids)
 
 
+def head_refuses(run: Run, wrong: Path, text: str, tmp_path: Path) -> None:
+    """``head`` says ``text`` of the file and writes nothing."""
+    ranking = tmp_path / "ranking.txt"
+    ranking.write_text("60\n61\n")
+    options = ("--keep", 2, "--ranking", ranking, "--only-ranked")
+    code, _, err = run("head", wrong, TARGET, tmp_path / "out.gguf", *options)
+    assert (code, text in err) == (3, True), err
+    assert not (tmp_path / "out.gguf").exists()
+
+
 # --- a checkpoint's map: offsets -------------------------------------------------------------------------------------
 
 
@@ -77,12 +87,7 @@ def test_a_files_map(
     wrong = rewritten(made, tmp_path / "dflash-wrong.gguf", tensors={"d2t": (IDS.shape, kind, data)})
     code, out, _ = run("check", wrong, TARGET)
     assert (code, text in out) == (4, True), out
-    ranking = tmp_path / "ranking.txt"
-    ranking.write_text("60\n61\n")
-    options = ("--keep", 2, "--ranking", ranking, "--only-ranked")
-    code, _, err = run("head", wrong, TARGET, tmp_path / "out.gguf", *options)
-    assert (code, text in err) == (3, True), err
-    assert not (tmp_path / "out.gguf").exists()
+    head_refuses(run, wrong, text, tmp_path)
 
 
 # --- rows of another target ------------------------------------------------------------------------------------------
@@ -144,12 +149,7 @@ def test_a_map_that_is_not_the_heads(
     tensor = None if shape is None else (shape, TensorType.I64, IDS[: np.prod(shape)].astype("<i8").tobytes())
     keys = [*made.keys.values(), *([string(FORCED, "own-head")] if force else [])]
     wrong = rewritten(made, tmp_path / "dflash-wrong.gguf", tensors={"d2t": tensor}, all_keys=keys)
-    ranking = tmp_path / "ranking.txt"
-    ranking.write_text("60\n61\n")
-    options = ("--keep", 2, "--ranking", ranking, "--only-ranked")
-    code, _, err = run("head", wrong, TARGET, tmp_path / "out.gguf", *options)
-    assert (code, text in err) == (3, True), err
-    assert not (tmp_path / "out.gguf").exists()
+    head_refuses(run, wrong, text, tmp_path)
 
 
 NAMES = "tokenizer.ggml.tokens"
