@@ -25,13 +25,13 @@ def all_shards(path: Path, main: Gguf) -> tuple[Path, ...]:
             f"{path}: split.count is {count}, but the name does not end in -00001-of-{count:05d}.gguf",
             tip="give the shards the names they were made with",
         )
-    names = [path.with_name(f"{match['stem']}-{i:05d}-of-{count:05d}.gguf") for i in range(1, count + 1)]
+    names = shard_paths(path)
     if int(match["number"]) != 1:
         raise InputError(f"{path} is not the first shard", tip=f"give {names[0]}")
     missing = [p.name for p in names if not p.is_file()]
     if missing:
         raise InputError(f"{path}: the shard {', '.join(missing)} is missing", tip="download all shards into one place")
-    return tuple(names)
+    return names
 
 
 def shard_paths(path: Path) -> tuple[Path, ...]:
