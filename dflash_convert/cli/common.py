@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -65,14 +66,19 @@ class Given:
         say(text, quiet=self.quiet)
 
     def check_outputs(self, inputs: object = (), **outputs: Path | None) -> None:
-        """Refuse what cannot be written, or is one of the command's inputs or of ``inputs``, before anything runs.
+        """Refuse what cannot be written, is named twice, or is one of the inputs, here or in ``inputs``, at once.
         ``outputs``: a path for each field that names one."""
         from dflash_convert.container.shards import files_in
         from dflash_convert.output import check_output_path, try_place
 
         read = [*files_in(self, *outputs), *files_in(inputs)]
-        for path in outputs.values():
+        places: dict[str, str] = {}
+        for name, path in outputs.items():
             if path is not None:
+                other = places.setdefault(os.path.realpath(path), name)
+                if other != name:
+                    both = " and ".join(f"--{each.replace('_', '-')}" for each in (other, name))
+                    raise UsageError(f"{both} are both {path}", tip="give two names")
                 check_output_path(path, force=getattr(self, "force", False), inputs=read)
                 try_place(path)
 

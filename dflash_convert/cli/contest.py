@@ -101,8 +101,6 @@ class ContestGiven(Given):
         if not self.candidates:
             command = example.split()[1]
             raise UsageError(f"{command} needs a {'drafter' if command == 'tune' else 'candidate'}", tip=example)
-        if self.preset and self.html and self.preset.resolve() == self.html.resolve():
-            raise UsageError(f"--preset and --html are both {self.preset}", tip="give two names")
         self.check_outputs(preset=self.preset, html=self.html)
         self.say(f"{example.split()[1]}: {counted(len(self.candidates), 'candidate')} on {self.target.name}")
         with put_right(self.candidates, str(self.target)):

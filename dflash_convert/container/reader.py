@@ -44,6 +44,7 @@ MAX_ALIGNMENT = 1 << 20
 BOOL_CHUNK = 1 << 20
 HEADER_BYTES = 4 + 4 + 8 + 8
 INCOMPLETE = "the file is incomplete: download or convert it again"
+DAMAGED = "the file is truncated or damaged: download or convert it again"
 TARGET_TIP = (
     "get the target's GGUF from the Hub, or make it of the directory with llama.cpp's convert_hf_to_gguf.py "
     "(docs/convert.md#the-targets-gguf)"
@@ -307,7 +308,7 @@ class _Parser:
         if count > self.size - self.at:
             raise self.fail(
                 f"{what} needs {count} bytes at offset {self.at}, {self.size - self.at} remain",
-                "the file is truncated or damaged: download or convert it again",
+                DAMAGED,
             )
 
     def u32(self, what: str) -> int:
@@ -411,6 +412,8 @@ class _Parser:
         at, last, view, unpack = self.at, len(self.view) - 8, self.view, _U64.unpack_from
         for index in range(count):
             if at > last:
+                if at > self.size:
+                    raise self.fail(f"string {index} of array {name!r} begins past the end of the file", DAMAGED)
                 self.at = at
                 self.need(8, f"string {index} of array {name!r}")
             at += 8 + unpack(view, at)[0]

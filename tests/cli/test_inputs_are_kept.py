@@ -50,6 +50,28 @@ def contents(place: Path) -> dict[str, bytes]:
     return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
 
 
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        ("validate d.gguf target.gguf --quick --save r.json --html ./r.json", "--html and --save"),
+        (
+            "validate d.gguf target.gguf --save r.json --save-reference here/r.json",
+            "--save and --save-reference",
+        ),
+        ("compare target.gguf d.gguf --preset r.json --html r.json", "--preset and --html"),
+    ],
+)
+@pytest.mark.parametrize("force", ["", " --force"])
+def test_no_output_replaces_another(
+    line: str, options: str, force: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("here").symlink_to(".")
+    before = contents(place)
+    assert code_of(line + force) == 2
+    assert f"{options} are both " in capsys.readouterr().err
+    assert contents(place) == before
+
+
 def test_no_input_is_replaced(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = contents(place)
     for what, line in CALLS.items():

@@ -7,6 +7,7 @@ import time
 import tracemalloc
 from pathlib import Path
 
+import gguf_builder as gb
 import pytest
 from malformed_gguf import MALFORMED
 
@@ -100,3 +101,11 @@ def test_one_flipped_bit_never_crashes(fixtures: Path, tmp_path: Path) -> None:
             file.seek(at)
             file.write(whole[at : at + 1])
     assert refused > 100  # counts, lengths and types; a flipped character in a text is not noticed
+
+
+def test_a_length_that_leads_out_of_the_file_is_no_negative_number(tmp_path: Path) -> None:
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(gb.gguf([gb.array("a", 8, 2, gb.text("x", 1 << 48) + gb.text("y"))], []))
+    with pytest.raises(ContainerError, match="string 1 of array 'a' begins past the end of the file") as caught:
+        open_gguf(path)
+    assert "damaged" in str(caught.value.tip)
